@@ -1,0 +1,40 @@
+# What a person types in this repository. PYTHON chooses the interpreter of .venv.
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench clean venv
+export PYTHON
+BIN := .venv/bin
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
+
+demo: venv ## Export, verify, serve and load-test a real model, from nothing
+	@echo "Running examples/demo.py: export → verify → serve → load-test, all-MiniLM-L6-v2."
+	@$(BIN)/python examples/demo.py
+
+test: venv ## Run every test that needs no GPU (ARGS="-k name" narrows it)
+	@echo "Running the tests that need no GPU."
+	@$(BIN)/python -m pytest -m "not gpu" $(ARGS)
+
+lint: venv ## Check style, types and the import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: venv ## Format the code and mend what can be mended
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: venv ## Measure export and inference beside their peers (minutes)
+	@echo "Measuring; keep the machine idle. Results go to benchmarks/results/."
+	$(BIN)/python benchmarks/bench_export.py
+	$(BIN)/python benchmarks/bench_inference.py
+
+clean: ## Remove builds and caches (artifacts/, reports/ and .venv stay)
+	rm -rf build dist .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf ./*.egg-info src/*.egg-info .coverage
+	find src exporters servers loadtests tests benchmarks examples -name __pycache__ -prune \
+		-exec rm -rf {} + 2>/dev/null || true
+
+venv: ## Make .venv, or bring it up to date (seconds when nothing changed)
+	@bash scripts/make_venv.sh

@@ -1,0 +1,42 @@
+"""The model before export, behind the interface of a runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+import torch
+
+from modelops.errors import ExportError
+from modelops.protocols import Tensors
+from modelops.signature import TensorSpec
+from modelops_exporters.tensors import to_numpy, to_torch
+
+
+class EagerRuntime:
+    """Runs a flat torch module on numpy tensors by the names of its signature."""
+
+    def __init__(
+        self, model: torch.nn.Module, inputs: tuple[TensorSpec, ...], output_names: tuple[str, ...]
+    ) -> None:
+        self._model = model
+        self._inputs = tuple(t.name for t in inputs)
+        self._outputs = output_names
+
+    def run(self, inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
+        """Compute every output.
+
+        Raises:
+            ExportError: the model itself fails on these inputs.
+        """
+        tensors = [to_torch(inputs[name]) for name in self._inputs]
+        with torch.inference_mode():
+            try:
+                results = self._model(*tensors)
+            except (RuntimeError, IndexError, ValueError, TypeError) as error:
+                shapes = ", ".join(f"{n}{list(inputs[n].shape)}" for n in self._inputs)
+                raise ExportError(
+                    f"the model itself fails in eager PyTorch on {shapes}: {error}",
+                    hint="narrow the range with --dim, or give inputs that it takes by --recipe",
+                ) from error
+        return dict(zip(self._outputs, map(to_numpy, results), strict=True))

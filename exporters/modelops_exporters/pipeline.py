@@ -1,0 +1,318 @@
+"""One export from source to published version: load, trace, write, prove, publish."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from modelops.artifact import Artifact, Store, hash_files, runs_code, trust
+from modelops.artifact.manifest import Manifest, Parity, Precision, Role, Tolerance
+from modelops.checkpoint import Checkpoint, open_checkpoint
+from modelops.errors import ParityError, UsageError, VerificationError
+from modelops.parity import check_parity, choose_points, tolerance_for, write_samples
+from modelops.parity.check import Sample, check_padding
+from modelops.parity.samples import SAMPLES
+from modelops.progress import Progress
+from modelops.protocols import ExportedProgram, Exporter, Written
+from modelops.registry import resolve
+from modelops.report.export import ExportReport, to_html, to_json
+from modelops.requests import ExportRequest, ExportResult
+from modelops.signature import Signature
+from modelops_exporters.clock import StepClock
+from modelops_exporters.eager import EagerRuntime
+from modelops_exporters.inputs import PreparedInputs
+from modelops_exporters.leaks import leaks
+from modelops_exporters.memory import memory_estimate
+from modelops_exporters.precision import precision_of
+from modelops_exporters.prepared import Prepared
+from modelops_exporters.tracing import Traced, trace
+
+REPORT_HTML, REPORT_JSON = "report.html", "report.json"
+_EVIDENCE = {SAMPLES, REPORT_HTML, REPORT_JSON}
+
+
+@dataclass(frozen=True)
+class _Proof:
+    parity: Parity
+    samples: list[Sample]
+    failures: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        return self.parity.passed and not self.failures
+
+
+def run(request: ExportRequest, progress: Progress) -> ExportResult:
+    """Export, prove and publish; or publish nothing.
+
+    Raises:
+        UsageError: what was asked cannot be meant.
+        InputError: the source is bad, unsafe, or does not fit the model or the target.
+        VerificationError: the artifact is not what was asked, or not what eager computes.
+    """
+    exporter: Exporter = resolve("exporters", request.target)()
+    clock = StepClock(progress)
+    with clock.step("loading the checkpoint"):
+        checkpoint = open_checkpoint(
+            request.source, weights_key=request.weights_key, progress=progress
+        )
+        prepared = _prepare(checkpoint, request, progress)
+    root = request.output or Path("artifacts") / prepared.default_name
+    store = Store(root)
+    with clock.step("tracing"):
+        traced, eager = _trace(prepared, request)
+    with store.staging() as folder:
+        with clock.step(f"writing {exporter.format}"):
+            written = exporter.write(traced.exported, folder, {"opset": request.opset}, progress)
+            _carry(prepared, folder)
+        draft = _draft(request, prepared, exporter, traced.signature, written, root, folder)
+        with clock.step("checking the graph"):
+            problems = (*exporter.check(folder, draft), *leaks(folder))
+        with clock.step("proving parity"):
+            proof = _prove(exporter, folder, draft, prepared, traced, eager, request, progress)
+        failures = (*problems, *proof.failures)
+        notes = (*draft.notes, *_sample_notes(folder, proof.samples))
+        draft = draft.model_copy(update={"parity": proof.parity, "notes": notes})
+        report = _report(request, prepared, draft, clock, failures, folder)
+        (folder / REPORT_HTML).write_text(to_html(report), encoding="utf-8")
+        (folder / REPORT_JSON).write_text(to_json(report), encoding="utf-8")
+        manifest = draft.model_copy(update={"files": hash_files(folder, _role)}).sealed()
+        if not report.passed:
+            raise _refused(request, manifest, folder, failures)
+        progress("publishing")
+        artifact = store.publish(folder, manifest)
+    if runs_code(artifact.manifest):
+        trust(artifact.manifest.digest, artifact.manifest.name, "export")
+    return _result(artifact, report)
+
+
+def _prepare(checkpoint: Checkpoint, request: ExportRequest, progress: Progress) -> Prepared:
+    if request.recipe is not None and request.model is not None:
+        raise UsageError("--recipe and --model both say where the model comes from; give one")
+    if request.recipe is not None:
+        from modelops_exporters import recipe
+
+        if request.inputs:
+            raise UsageError("--input belongs to --model; a recipe has inputs(**dims)")
+        prepared = recipe.prepare(checkpoint, request)
+    elif request.model is not None or checkpoint.format != "huggingface":
+        from modelops_exporters import factory
+
+        prepared = factory.prepare(checkpoint, request)
+    else:
+        from modelops_exporters import huggingface
+
+        if request.inputs:
+            raise UsageError("--input belongs to --model; a folder with config.json knows its own")
+        prepared = huggingface.prepare(checkpoint, progress)
+        if unknown := request.dims.keys() - prepared.dims.keys():
+            raise UsageError(
+                f"--dim {min(unknown)}: the dims of this model are {', '.join(prepared.dims)}"
+            )
+        prepared.dims |= request.dims
+        prepared.output_names = request.output_names or prepared.output_names
+    prepared.settle_dims()
+    return prepared
+
+
+def _trace(prepared: Prepared, request: ExportRequest) -> tuple[Traced, EagerRuntime]:
+    traced = trace(prepared, seed=request.seed)
+    signature = traced.signature
+    eager = EagerRuntime(prepared.model, signature.inputs, tuple(t.name for t in signature.outputs))
+    if signature.padding is None:
+        return traced, eager
+    point = {
+        name: min(r.max, max(r.min, 2 * traced.example[name] - 1))
+        for name, r in signature.dims.items()
+    }
+    inputs = PreparedInputs(prepared, signature, request.seed).random(point, padded=True)
+    tolerance = tolerance_for(precision_of(prepared.model))
+    found = check_padding(signature, eager, inputs, tolerance)
+    if all(o.passed for o in found):
+        return traced, eager
+    why = next(o.why for o in found if not o.passed)
+    prepared.notes.append(
+        f"eager's own answer for an item changes when it is padded ({why}): items are never "
+        "padded to join a batch"
+    )
+    plain = signature.model_copy(update={"padding": None})
+    return Traced(ExportedProgram(traced.exported.program, plain), traced.example), eager
+
+
+def _carry(prepared: Prepared, folder: Path) -> None:
+    for name, content in prepared.carried.items():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, bytes):
+            target.write_bytes(content)
+        else:
+            shutil.copyfile(content, target)
+
+
+def _draft(
+    request: ExportRequest,
+    prepared: Prepared,
+    exporter: Exporter,
+    signature: Signature,
+    written: Written,
+    root: Path,
+    folder: Path,
+) -> Manifest:
+    found = precision_of(prepared.model)
+    return Manifest(
+        name=request.name or (root.name if request.output else prepared.default_name),
+        digest="",
+        format=exporter.format,
+        task=prepared.task,
+        entry=written.entry,
+        signature=signature,
+        source=prepared.source,
+        toolchain=written.toolchain,
+        precision=Precision(asked=prepared.precision_asked or found, found=found),
+        opset=written.opset,
+        text=prepared.text,
+        executable=exporter.executable,
+        parity=Parity(
+            tolerance=_tolerance(request, prepared),
+            seed=request.seed,
+            memory_budget=request.memory_budget,
+            points=(),
+        ),
+        notes=(*dict.fromkeys((*prepared.notes, *written.notes)),),
+        files=hash_files(folder, _role),
+    )
+
+
+def _tolerance(request: ExportRequest, prepared: Prepared) -> Tolerance:
+    return request.tolerance or prepared.tolerance or tolerance_for(precision_of(prepared.model))
+
+
+def _prove(
+    exporter: Exporter,
+    folder: Path,
+    draft: Manifest,
+    prepared: Prepared,
+    traced: Traced,
+    eager: EagerRuntime,
+    request: ExportRequest,
+    progress: Progress,
+) -> _Proof:
+    signature = traced.signature
+    points = choose_points(
+        signature.dims,
+        example=traced.example,
+        nbytes=memory_estimate(traced.exported.program, signature),
+        budget=request.memory_budget,
+    )
+    try:
+        runtime = exporter.load(folder, draft)
+        parity, samples = check_parity(
+            signature,
+            eager,
+            runtime,
+            maker=PreparedInputs(prepared, signature, request.seed),
+            points=points,
+            tolerance=draft.parity.tolerance,
+            seed=request.seed,
+            budget=request.memory_budget,
+            progress=progress,
+        )
+    except VerificationError as error:
+        # The artifact does not load or run at all: as wrong as a wrong answer, and kept as one.
+        return _Proof(draft.parity, [], (error.message,))
+    return _Proof(parity, samples, ())
+
+
+def _sample_notes(folder: Path, samples: list[Sample]) -> list[str]:
+    if not samples:
+        return []
+    kept = write_samples(folder / SAMPLES, samples)
+    left = len(samples) - len(kept)
+    return [f"the {left} largest checked points are not kept as golden samples"] if left else []
+
+
+def _report(
+    request: ExportRequest,
+    prepared: Prepared,
+    draft: Manifest,
+    clock: StepClock,
+    failures: tuple[str, ...],
+    folder: Path,
+) -> ExportReport:
+    output = request.output
+    return ExportReport(
+        name=draft.name,
+        format=draft.format,
+        task=draft.task,
+        source=draft.source,
+        signature=draft.signature,
+        precision=draft.precision,
+        opset=draft.opset,
+        text=draft.text,
+        parity=draft.parity,
+        notes=draft.notes,
+        chain=tuple(clock.steps),
+        sizes={
+            p.relative_to(folder).as_posix(): p.stat().st_size
+            for p in sorted(folder.rglob("*"))
+            if p.is_file()
+        },
+        source_bytes=prepared.source_bytes,
+        toolchain=draft.toolchain,
+        command=request.command,
+        location=str(output) if output is not None and not output.is_absolute() else None,
+        digest=draft.computed_digest(),
+        passed=draft.parity.passed and not failures,
+        failures=failures,
+    )
+
+
+def _role(path: str) -> Role:
+    return "evidence" if path in _EVIDENCE else "model"
+
+
+def _refused(
+    request: ExportRequest, manifest: Manifest, folder: Path, failures: tuple[str, ...]
+) -> ParityError:
+    wrong = [
+        f"{p.label} ({', '.join(f'{k}={v}' for k, v in p.dims.items())}), "
+        f"output {o.output!r}: {o.why}"
+        for p in manifest.parity.points
+        for o in p.outputs
+        if not o.passed
+    ]
+    reasons = [*failures, *wrong]
+    checked = len(manifest.parity.points)
+    message = f"the {manifest.format} artifact is not right, and was not published: {reasons[0]}"
+    if len(reasons) > 1:
+        message += f" (and {len(reasons) - 1} more; {checked} points were checked)"
+    hint = "--keep-failed DIR keeps it for study, with its report"
+    if request.keep_failed is not None:
+        kept = _keep(request.keep_failed, folder, manifest)
+        hint = f"kept for study, marked as failed: {kept}"
+    return ParityError(message, hint=hint)
+
+
+def _keep(target: Path, folder: Path, manifest: Manifest) -> Path:
+    number = 1
+    while (kept := target / f"failed-{number}").exists():
+        number += 1
+    shutil.copytree(folder, kept)
+    (kept / "modelops.json").write_text(manifest.model_dump_json(indent=2), encoding="utf-8")
+    return kept
+
+
+def _result(artifact: Artifact, report: ExportReport) -> ExportResult:
+    manifest = artifact.manifest
+    return ExportResult(
+        path=artifact.path,
+        version=artifact.version,
+        name=manifest.name,
+        format=manifest.format,
+        digest=manifest.digest,
+        parity=manifest.parity,
+        seconds=report.total_seconds,
+        report=artifact.path / REPORT_HTML,
+        notes=manifest.notes,
+    )

@@ -1,0 +1,123 @@
+"""torch.export's own archive, ``model.pt2``: made canonical, and run by PyTorch."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from modelops.artifact.manifest import Manifest
+from modelops.errors import UsageError, VerificationError
+from modelops.progress import Progress
+from modelops.protocols import ExportedProgram, Tensors, Written
+from modelops.signature import Signature
+
+ENTRY = "model.pt2"
+
+# What a trace says of where it was made: stack traces with absolute paths and module sources.
+_ORIGINS = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node")
+
+
+class TorchExportExporter:
+    """Writes ``model.pt2``. Loading one runs code: such an artifact needs trust."""
+
+    format = "torch-export"
+    executable = True
+
+    def write(
+        self,
+        exported: ExportedProgram,
+        folder: Path,
+        options: Mapping[str, Any],
+        progress: Progress,
+    ) -> Written:
+        """Write the program into ``folder``, without origins and example inputs.
+
+        Raises:
+            UsageError: an ONNX opset was asked for.
+        """
+        import torch
+
+        if options.get("opset") is not None:
+            raise UsageError("--opset is ONNX's; a torch.export archive has none")
+
+        progress("writing the torch.export archive")
+        program = exported.program
+        for module in program.graph_module.modules():
+            if isinstance(module, torch.fx.GraphModule):
+                for node in module.graph.nodes:
+                    for key in _ORIGINS:
+                        node.meta.pop(key, None)
+        program.example_inputs = None
+        with _quiet():
+            torch.export.save(program, folder / ENTRY)
+        return Written(entry=ENTRY, toolchain={"torch": version("torch")})
+
+    def check(self, folder: Path, manifest: Manifest) -> list[str]:
+        """Return which dims asked dynamic are static in the archive."""
+        import torch
+
+        with _quiet():
+            program = torch.export.load(folder / manifest.entry)
+        by_name = {n.name: n.meta["val"] for n in program.graph.nodes if n.op == "placeholder"}
+        problems = []
+        for spec, name in zip(
+            manifest.signature.inputs, program.graph_signature.user_inputs, strict=True
+        ):
+            for want, got in zip(spec.shape, by_name[name].shape, strict=True):
+                if isinstance(want, str) and isinstance(got, int):
+                    problems.append(
+                        f"input {spec.name!r}: dim {want!r} was asked dynamic, is {got}"
+                    )
+        return problems
+
+    def load(
+        self, folder: Path, manifest: Manifest, *, threads: int | None = None
+    ) -> TorchExportRuntime:
+        """Load it into PyTorch; the caller has made sure that it may run."""
+        return TorchExportRuntime(folder / manifest.entry, manifest.signature, threads)
+
+
+class TorchExportRuntime:
+    """One loaded torch.export program on the CPU."""
+
+    def __init__(self, path: Path, signature: Signature, threads: int | None = None) -> None:
+        import torch
+
+        if threads:
+            torch.set_num_threads(threads)
+        with _quiet():
+            self._module = torch.export.load(path).module()
+        self._inputs = tuple(t.name for t in signature.inputs)
+        self._outputs = tuple(t.name for t in signature.outputs)
+
+    def run(self, inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
+        """Compute every output.
+
+        Raises:
+            VerificationError: the program refuses these inputs.
+        """
+        import torch
+
+        from modelops_exporters.tensors import to_numpy, to_torch
+
+        with torch.inference_mode():
+            try:
+                results = self._module(*(to_torch(inputs[name]) for name in self._inputs))
+            except (RuntimeError, AssertionError, IndexError) as error:
+                shapes = ", ".join(f"{n}{list(a.shape)}" for n, a in inputs.items())
+                raise VerificationError(f"the program fails on {shapes}: {error}") from error
+        return dict(zip(self._outputs, map(to_numpy, results), strict=True))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    # Deprecations inside torch.export's own (de)serialiser.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

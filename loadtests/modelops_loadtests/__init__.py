@@ -1,0 +1,1 @@
+"""Load tests that judge themselves first: locust underneath, raw samples, gates, a report."""

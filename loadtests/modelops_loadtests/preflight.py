@@ -1,0 +1,109 @@
+"""Before the run: is the server there, does it take the key, and which model is meant."""
+
+from __future__ import annotations
+
+import difflib
+import http.client
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import orjson
+
+from modelops.errors import InputError, MeasurementError, ModelNotFoundError, UsageError
+from modelops_loadtests.scenarios.scenario import Get, error_text
+
+
+def key_headers(api_key: str | None) -> dict[str, str]:
+    """Return the headers that carry the key; none without one.
+
+    Raises:
+        UsageError: the key has characters that no header can carry.
+    """
+    if not api_key:
+        return {}
+    if not api_key.isascii() or not api_key.isprintable():
+        raise UsageError("the API key has characters that an HTTP header cannot carry")
+    return {"Authorization": f"Bearer {api_key}"}
+
+
+def http_get(base: str, headers: Mapping[str, str], *, timeout: float) -> Get:
+    """Return a function that GETs a path below ``base``, without proxies or redirects.
+
+    It raises MeasurementError where the server cannot be reached, and InputError where it refuses
+    the key.
+    """
+    parts = urlsplit(base)
+    https = parts.scheme == "https"
+    kind = http.client.HTTPSConnection if https else http.client.HTTPConnection
+
+    def get(path: str) -> tuple[int, Any]:
+        connection = kind(parts.hostname or "", parts.port, timeout=timeout)
+        try:
+            connection.request("GET", parts.path + path, headers=dict(headers))
+            response = connection.getresponse()
+            status, body = response.status, response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise MeasurementError(
+                f"nothing was measured: {base} cannot be reached ({error})",
+                hint="start the server, or check the address; then run this again",
+            ) from error
+        finally:
+            connection.close()
+        try:
+            parsed = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            parsed = None
+        if status in (401, 403):
+            said = f": {error_text(parsed)}" if parsed is not None else ""
+            given = "the key that was given" if headers else "a request without a key"
+            raise InputError(
+                f"{base} refused {given} ({status}){said}",
+                hint="give the key with --api-key or MODELOPS_API_KEY",
+            )
+        return status, parsed
+
+    return get
+
+
+def resolve_model(get: Get, asked: str | None) -> str:
+    """Return the model to load: the one asked for, else the only one that is served and ready.
+
+    Raises:
+        ModelNotFoundError: the server lists its models and this one is not among them, or none is.
+        UsageError: none was asked for, and the server has several or does not list them.
+    """
+    status, body = get("/v1/models")
+    listed = _names(body) if status == 200 else None
+    if asked is not None:
+        if listed is not None and asked not in listed:
+            near = difflib.get_close_matches(asked, listed, n=1)
+            raise ModelNotFoundError(
+                f"no model {asked!r} is served there",
+                hint=(f"did you mean {near[0]!r}? " if near else "")
+                + f"served: {', '.join(listed) or 'none'}",
+            )
+        return asked
+    if listed is None:
+        raise UsageError(
+            f"the server does not list its models (GET /v1/models: {status})",
+            hint="name one with --model",
+        )
+    if not listed:
+        raise ModelNotFoundError("the server serves no model")
+    if len(listed) == 1:
+        return listed[0]
+    ready = [m for m in listed if get(f"/v2/models/{quote(m, safe='')}/ready")[0] == 200]
+    if len(ready) == 1:
+        return ready[0]
+    raise UsageError(
+        f"the server has {len(listed)} models; which one is meant?",
+        hint="--model " + " | ".join(listed),
+    )
+
+
+def _names(body: Any) -> list[str] | None:
+    data = body.get("data") if isinstance(body, dict) else None
+    if not isinstance(data, list):
+        return None
+    return [str(m["id"]) for m in data if isinstance(m, dict) and "id" in m]

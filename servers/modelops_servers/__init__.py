@@ -1,0 +1,1 @@
+"""Serving: the gateway, the models it holds, and one module per engine."""

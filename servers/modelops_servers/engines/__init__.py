@@ -1,0 +1,1 @@
+"""Engines: one module each, imported only where the registry resolves it."""

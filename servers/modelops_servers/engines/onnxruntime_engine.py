@@ -1,0 +1,333 @@
+"""ONNX Runtime: one session, its provider checked, its native failures translated."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime as ort
+from onnxruntime.capi import onnxruntime_pybind11_state as native
+
+from modelops.artifact import Artifact, Manifest
+from modelops.dtypes import BY_ONNX, numpy_dtype
+from modelops.errors import (
+    DeadlineError,
+    EngineError,
+    IntegrityError,
+    MissingEnvironmentError,
+    ModelopsError,
+    NotReadyError,
+    RequestError,
+    UsageError,
+)
+from modelops.protocols import Health, State, Tensors
+from modelops.signature import Signature, TensorSpec
+from modelops_servers.check import InputCheck
+from modelops_servers.engines.warmup import warmup_inputs
+from modelops_servers.machine import usable_cores
+
+_PROVIDERS = {
+    "cpu": ("CPUExecutionProvider",),
+    "cuda": ("CUDAExecutionProvider", "CPUExecutionProvider"),
+    "tensorrt": (
+        "TensorrtExecutionProvider",
+        "CUDAExecutionProvider",
+        "CPUExecutionProvider",
+    ),
+}
+_FIX = {
+    "cuda": "pip uninstall -y onnxruntime && pip install onnxruntime-gpu (needs an NVIDIA driver)",
+    "tensorrt": "pip uninstall -y onnxruntime && pip install onnxruntime-gpu tensorrt "
+    "(needs an NVIDIA driver)",
+}
+_BFLOAT16 = 16  # onnx.TensorProto.BFLOAT16, without importing onnx to serve
+_MESSAGE_LIMIT = 600
+
+# What the runtime raises while it runs, and what that means to a caller; the first match counts.
+_NATIVE: tuple[tuple[type[BaseException], type[ModelopsError], str], ...] = (
+    (native.InvalidArgument, RequestError, "the model cannot take these inputs"),
+    (native.EPFail, EngineError, "the execution provider failed"),
+    (MemoryError, EngineError, "out of memory"),
+    (Exception, EngineError, "onnxruntime failed"),
+)
+
+
+class OnnxRuntimeEngine:
+    """Serves artifacts of format ``onnx``; a ``modelops.protocols.TensorEngine``."""
+
+    formats = ("onnx",)
+
+    def __init__(
+        self, artifact: Artifact, *, provider: str = "auto", threads: int | None = None
+    ) -> None:
+        if provider not in ("auto", *_PROVIDERS):
+            raise UsageError(
+                f"onnxruntime has no provider {provider!r} here",
+                hint="one of: auto, " + ", ".join(_PROVIDERS),
+            )
+        self._artifact = artifact
+        self._signature: Signature = artifact.manifest.signature
+        self._asked = provider
+        self._threads = threads or usable_cores()
+        self._check = InputCheck(self._signature)
+        self._outputs = [t.name for t in self._signature.outputs]
+        self._by_ort_value = any(
+            t.dtype == "bfloat16" for t in (*self._signature.inputs, *self._signature.outputs)
+        )
+        self._string_inputs = [t.name for t in self._signature.inputs if t.dtype == "string"]
+        self._string_outputs = [
+            i for i, t in enumerate(self._signature.outputs) if t.dtype == "string"
+        ]
+        self._session: ort.InferenceSession | None = None
+        self._provider_note = ""
+        self._set_state("loading", "not started")
+        self._last_progress: float | None = None
+
+    def start(self) -> None:
+        """Create the session, compare it with the manifest, warm it up.
+
+        Raises:
+            MissingEnvironmentError: the asked provider is not there, or an operator has no kernel.
+            IntegrityError: the model's inputs and outputs are not the manifest's.
+            EngineError: the runtime cannot load or run the model.
+        """
+        self._set_state("loading", "creating the session")
+        try:
+            self._session = self._open()
+            _compare(self._session, self._artifact.manifest)
+            self._set_state("loading", "warming up")
+            for inputs in warmup_inputs(self._artifact):
+                self.infer(inputs, None)
+        except ModelopsError as error:
+            self._session = None
+            self._set_state("failed", error.message)
+            raise
+        self._set_state("ready", f"on {self._provider}")
+
+    def infer(self, tensors: Tensors, deadline: float | None) -> dict[str, npt.NDArray[Any]]:
+        """Answer one batch; see ``modelops.protocols.TensorEngine``."""
+        session = self._session
+        if session is None:
+            raise NotReadyError(f"the engine of {self._artifact.manifest.name!r} is {self._state}")
+        self._check(tensors)
+        feed = {**tensors, **{n: _to_text(n, tensors[n]) for n in self._string_inputs}}
+        if deadline is not None and time.monotonic() >= deadline:
+            raise DeadlineError("the deadline passed before the work began")
+        try:
+            if self._by_ort_value:
+                values = _run_ort_values(session, self._outputs, feed)
+            else:
+                values = session.run(self._outputs, feed)
+        except Exception as error:
+            raise _translated(error) from error
+        for i in self._string_outputs:
+            values[i] = _to_bytes(values[i])
+        self._last_progress = time.time()
+        return dict(zip(self._outputs, values, strict=True))
+
+    def stop(self, deadline: float | None) -> None:  # noqa: ARG002 - nothing here takes long
+        """Release the session; see ``modelops.protocols.TensorEngine``."""
+        self._session = None
+        if self._state != "failed":
+            self._set_state("stopped", "stopped")
+
+    def health(self) -> Health:
+        """Say how it is; cheap, from any thread."""
+        return Health(self._state, self._why, self._since, self._last_progress)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the provider, threads, precision and runtime that are really in use."""
+        session = self._session
+        return {
+            "engine": "onnxruntime",
+            "engine_version": ort.__version__,
+            "provider": self._provider if session else None,
+            "provider_note": self._provider_note,
+            "providers": list(session.get_providers()) if session else [],
+            "threads": self._threads,
+            "precision": self._artifact.manifest.precision.found,
+        }
+
+    @property
+    def _provider(self) -> str:
+        """The short name of the session's first provider: what really computes."""
+        first = self._session.get_providers()[0] if self._session else ""
+        return next((k for k, v in _PROVIDERS.items() if v[0] == first), first)
+
+    def _set_state(self, state: State, why: str) -> None:
+        self._state: State = state
+        self._why = why
+        self._since = time.time()
+
+    def _open(self) -> ort.InferenceSession:
+        if self._asked != "auto":
+            session = self._session_on(self._asked)
+            if session is None:
+                raise MissingEnvironmentError(
+                    f"the {self._asked!r} provider was asked for, but onnxruntime "
+                    f"{ort.__version__} cannot use it on this machine "
+                    f"(it has {', '.join(ort.get_available_providers())})",
+                    hint=f"{_FIX.get(self._asked, '')}, or --provider cpu".lstrip(", "),
+                )
+            self._provider_note = "as asked"
+            return session
+        if _PROVIDERS["cuda"][0] in ort.get_available_providers():
+            session = self._session_on("cuda")
+            if session is not None:
+                self._provider_note = "auto: CUDA works here"
+                return session
+            self._provider_note = "auto: this onnxruntime lists CUDA, but no session gets it"
+        else:
+            self._provider_note = "auto: this onnxruntime has no CUDA"
+        session = self._session_on("cpu")
+        if session is None:
+            raise EngineError("onnxruntime gave a session without its CPU provider")
+        return session
+
+    def _session_on(self, provider: str) -> ort.InferenceSession | None:
+        """Return a session that really has ``provider`` first, or None."""
+        wanted = _PROVIDERS[provider]
+        if wanted[0] not in ort.get_available_providers():
+            return None
+        path = self._artifact.file(self._artifact.manifest.entry)
+        try:
+            session = ort.InferenceSession(
+                str(path),
+                sess_options=self._session_options(),
+                providers=[
+                    (p, self._tensorrt_options()) if p.startswith("Tensorrt") else p for p in wanted
+                ],
+                enable_fallback=0,
+            )
+        except (native.NotImplemented, native.EPFail) as error:
+            raise MissingEnvironmentError(
+                f"onnxruntime {ort.__version__} cannot run {path.name} on {provider}: "
+                f"{_first_line(error)}",
+                hint="pip install -U onnxruntime, or another --provider",
+            ) from error
+        except Exception as error:
+            raise EngineError(
+                f"onnxruntime {ort.__version__} cannot load {path.name}: {_first_line(error)}"
+            ) from error
+        # The list of available providers lies where a library or a GPU is missing.
+        return session if session.get_providers()[0] == wanted[0] else None
+
+    def _session_options(self) -> ort.SessionOptions:
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = self._threads
+        options.inter_op_num_threads = 1
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+        options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+        options.log_severity_level = 3
+        # Spinning threads take the cores that the front needs to read the next request.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        return options
+
+    def _tensorrt_options(self) -> dict[str, str]:
+        """One optimisation profile over the signature's whole range of sizes."""
+        ranges = self._signature.dims
+        corners = {
+            "min": {n: max(1, d.min) for n, d in ranges.items()},
+            "opt": {n: max(1, d.min, min(d.max, 32)) for n, d in ranges.items()},
+            "max": {n: d.max for n, d in ranges.items()},
+        }
+        return {
+            f"trt_profile_{corner}_shapes": ",".join(
+                f"{t.name}:" + "x".join(str(size) for size in t.sized(dims))
+                for t in self._signature.inputs
+                if t.dynamic
+            )
+            for corner, dims in corners.items()
+        }
+
+
+def _compare(session: ort.InferenceSession, manifest: Manifest) -> None:
+    """Refuse a model whose inputs or outputs are not those that its manifest promises."""
+    for side, specs, nodes in (
+        ("input", manifest.signature.inputs, session.get_inputs()),
+        ("output", manifest.signature.outputs, session.get_outputs()),
+    ):
+        found = {n.name: n for n in nodes}
+        if found.keys() != {s.name for s in specs}:
+            raise IntegrityError(
+                f"{manifest.entry} has the {side}s {', '.join(found)}, but its manifest says "
+                + ", ".join(s.name for s in specs),
+                hint="export it again",
+            )
+        for spec in specs:
+            node = found[spec.name]
+            onnx_dtype = BY_ONNX.get(node.type)
+            if onnx_dtype is None or onnx_dtype.name != spec.dtype or not _same(spec, node.shape):
+                raise IntegrityError(
+                    f"{side} {spec.name!r} of {manifest.entry} is {node.type} {node.shape}, "
+                    f"but its manifest says {spec}",
+                    hint="export it again",
+                )
+
+
+def _same(spec: TensorSpec, shape: list[int | str | None]) -> bool:
+    """Equal rank, and where the model fixes a size, the manifest has that size."""
+    return len(shape) == len(spec.shape) and all(
+        want == got or not isinstance(got, int) for want, got in zip(spec.shape, shape, strict=True)
+    )
+
+
+def _run_ort_values(
+    session: ort.InferenceSession, outputs: list[str], feed: Mapping[str, npt.NDArray[Any]]
+) -> list[npt.NDArray[Any]]:
+    """Run through OrtValues, which carry bfloat16 where numpy has no such type."""
+    bfloat16 = numpy_dtype("bfloat16")
+    values = {
+        name: ort.OrtValue.ortvalue_from_numpy_with_onnx_type(
+            np.ascontiguousarray(array).view(np.uint16), _BFLOAT16
+        )
+        if array.dtype == bfloat16
+        else ort.OrtValue.ortvalue_from_numpy(array)
+        for name, array in feed.items()
+    }
+    return [
+        _from_bfloat16(value) if value.data_type() == "tensor(bfloat16)" else value.numpy()
+        for value in session.run_with_ort_values(outputs, values)
+    ]
+
+
+def _from_bfloat16(value: Any) -> npt.NDArray[Any]:
+    shape = tuple(value.shape())
+    count = math.prod(shape)
+    if count == 0:
+        return np.empty(shape, dtype=numpy_dtype("bfloat16"))
+    words = (ctypes.c_uint16 * count).from_address(value.data_ptr())
+    raw: npt.NDArray[Any] = np.frombuffer(words, np.uint16).copy()
+    typed: npt.NDArray[Any] = raw.view(numpy_dtype("bfloat16"))
+    return typed.reshape(shape)
+
+
+def _to_text(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The runtime's strings are text; bytes that are no UTF-8 have no place in it."""
+    text = np.empty(array.size, dtype=object)
+    try:
+        text[:] = [bytes(item).decode() for item in array.ravel()]
+    except UnicodeDecodeError as error:
+        raise RequestError(f"input {name!r} holds bytes that are not UTF-8") from error
+    return text.reshape(array.shape)
+
+
+def _to_bytes(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    raw = np.empty(array.size, dtype=object)
+    raw[:] = [str(item).encode() for item in array.ravel()]
+    return raw.reshape(array.shape)
+
+
+def _translated(error: Exception) -> ModelopsError:
+    kind, meaning = next((k, m) for caught, k, m in _NATIVE if isinstance(error, caught))
+    return kind(f"{meaning}: {_first_line(error)}")
+
+
+def _first_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return text[:_MESSAGE_LIMIT] or type(error).__name__

@@ -1,0 +1,154 @@
+"""The gateway's outermost ASGI layer: keys, request ids, hot routes, errors, metrics.
+
+Hot routes never reach the framework; everything else does.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+import structlog
+
+from modelops_servers.front.auth import Keys, UnauthorizedError
+from modelops_servers.front.embeddings import EmbeddingsEndpoint
+from modelops_servers.front.exchange import Call, Reply, Served
+from modelops_servers.front.limits import ClientLeftError, HeaderMap, Receive
+from modelops_servers.front.metrics import OTHER, Metrics
+from modelops_servers.front.oip import InferEndpoint
+from modelops_servers.front.status import MethodError, answer, form_of
+
+Scope = MutableMapping[str, Any]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+Handler = Callable[[Call], Awaitable[Reply]]
+
+INFER_ROUTE = "/v2/models/{model}/infer"
+VERSION_INFER_ROUTE = "/v2/models/{model}/versions/{version}/infer"
+EMBEDDINGS_ROUTE = "/v1/embeddings"
+
+_PREFIX = "/v2/models/"
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}\Z")
+_LEFT = 499  # only in the metrics: the client never sees it
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class Gateway:
+    """One ASGI application over the served models."""
+
+    def __init__(self, served: Served, metrics: Metrics, keys: Keys, admin: ASGIApp) -> None:
+        self._served = served
+        self._metrics = metrics
+        self._keys = keys
+        self._admin = admin
+        self._infer = InferEndpoint(served)
+        self._embeddings = EmbeddingsEndpoint(served)
+        self._seconds = served.limits.request_seconds
+        self._hot: dict[str, tuple[str, Handler]] = {
+            f"{_PREFIX}{name}/infer": (INFER_ROUTE, self._infer_of(name, None))
+            for name in served.models
+        }
+        self._hot[EMBEDDINGS_ROUTE] = (EMBEDDINGS_ROUTE, self._embeddings)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request."""
+        if scope["type"] != "http":
+            await self._admin(scope, receive, send)
+            return
+        began = time.perf_counter()
+        headers: HeaderMap = dict(scope["headers"])
+        request_id = _request_id(headers.get(b"x-request-id"))
+        path: str = scope["path"]
+        call = Call(receive, headers, self._seconds)
+        route = OTHER
+        try:
+            self._keys.check(path, scope["headers"])
+            hot = self._hot.get(path) or self._hot_by_pattern(path)
+            if hot is None:
+                route, status = await self._framework(scope, receive, send, request_id)
+            else:
+                route, handler = hot
+                if scope["method"] != "POST":
+                    raise MethodError(scope["method"], ["POST"])
+                reply = await handler(call)
+                status = reply.status
+                await _send(send, reply, request_id)
+        except ClientLeftError:
+            status = _LEFT
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
+            if isinstance(error, UnauthorizedError):
+                self._metrics.rejected("unauthorized")
+            failure = answer(error, form_of(path), request_id=request_id.decode())
+            status = failure.status
+            if status >= 500:
+                _log.warning(
+                    "request failed",
+                    request_id=request_id.decode(),
+                    path=path[:256],
+                    status=status,
+                    error=str(error)[:1024],
+                )
+            await _send(send, Reply([failure.body], failure.headers, status), request_id)
+        self._metrics.request(call.model, route, status, time.perf_counter() - began)
+
+    def _infer_of(self, name: str, version: str | None) -> Handler:
+        async def infer(call: Call) -> Reply:
+            return await self._infer(call, name, version)
+
+        return infer
+
+    def _hot_by_pattern(self, path: str) -> tuple[str, Handler] | None:
+        """Find infer with a version or of a model that is not served (its handler says so)."""
+        if not (path.startswith(_PREFIX) and path.endswith("/infer")):
+            return None
+        match path[len(_PREFIX) :].split("/"):
+            case [name, "infer"]:
+                return INFER_ROUTE, self._infer_of(name, None)
+            case [name, "versions", version, "infer"]:
+                return VERSION_INFER_ROUTE, self._infer_of(name, version)
+        return None
+
+    async def _framework(
+        self, scope: Scope, receive: Receive, send: Send, request_id: bytes
+    ) -> tuple[str, int]:
+        """Let the framework answer; return the route's template and the status."""
+        status = 0
+
+        async def tagged(message: MutableMapping[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id)]
+            await send(message)
+
+        # A HEAD is a GET whose body the server leaves out.
+        inner = {**scope, "method": "GET"} if scope["method"] == "HEAD" else {**scope}
+        try:
+            await self._admin(inner, receive, tagged)
+        except Exception:
+            if not status:
+                raise
+            _log.exception("failed after the answer began", request_id=request_id.decode())
+        return getattr(inner.get("route"), "path", OTHER), status
+
+
+async def _send(send: Send, reply: Reply, request_id: bytes) -> None:
+    body = reply.parts[0] if len(reply.parts) == 1 else b"".join(reply.parts)
+    headers = [
+        *(h for h in reply.headers if h[0] != b"content-length"),
+        (b"content-length", str(len(body)).encode()),
+        (b"x-request-id", request_id),
+    ]
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _request_id(given: bytes | None) -> bytes:
+    """Echo a well-formed id; anything else is replaced."""
+    if given is not None and _REQUEST_ID.match(given):
+        return given
+    return uuid.uuid4().hex.encode()

@@ -1,0 +1,1 @@
+"""Templates and scripts of the gateway's own pages."""

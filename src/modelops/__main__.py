@@ -1,0 +1,5 @@
+"""``python -m modelops``."""
+
+from modelops.cli.main import main
+
+main()

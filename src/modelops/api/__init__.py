@@ -1,0 +1,1 @@
+"""What modelops can do, one function for each command."""

@@ -1,0 +1,91 @@
+"""Load a server, measure it, judge it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, SecretStr
+
+from modelops import registry
+from modelops.errors import UsageError
+from modelops.progress import Progress, silent
+
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(ms|s|m|h)?\s*\Z")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class LoadtestRequest(BaseModel):
+    """What to load, how, and what must hold. Durations are in seconds.
+
+    ``slo`` are objectives such as ``e2e_p95_ms=300``, ``error_rate=0.001`` and ``qps=50``; ``dims``
+    are sizes of dynamic dims; ``output`` is the report's folder, by default a new one below
+    ``reports``. Without a ``model``, the server must have exactly one that is ready.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    url: str
+    scenario: str
+    model: str | None = None
+    users: int = 8
+    duration_s: float = 20.0
+    warmup_s: float = 2.0
+    timeout_s: float = 30.0
+    drain_s: float | None = None
+    slo: tuple[str, ...] = ()
+    data: Path | None = None
+    encoding: Literal["json", "binary"] = "json"
+    batch: int = 1
+    dims: tuple[str, ...] = ()
+    seed: int = 0
+    output: Path | None = None
+    api_key: SecretStr | None = None
+
+
+class LoadtestResult(BaseModel):
+    """The verdict and where it is written; ``report`` is the contents of report.json."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    verdict: Literal["PASS", "MEASURED", "FAIL", "INCONCLUSIVE", "INVALID"]
+    exit_code: int
+    folder: Path
+    report: dict[str, Any]
+
+
+def loadtest(request: LoadtestRequest, progress: Progress = silent) -> LoadtestResult:
+    """Run a load test and write its report.
+
+    Raises:
+        UsageError: an option, an objective or the choice of model cannot be meant.
+        InputError: the data, the key or the model is not right.
+        MissingEnvironmentError: the extra ``loadtest`` is not installed.
+        MeasurementError: nothing was measured.
+    """
+    run = registry.load("modelops_loadtests.runner:run", extra="loadtest")
+    report: dict[str, Any] = run(request.model_dump(), progress)
+    return LoadtestResult(
+        verdict=report["verdict"],
+        exit_code=report["exit_code"],
+        folder=Path(report["files"]["folder"]),
+        report=report,
+    )
+
+
+def table(result: LoadtestResult) -> Any:
+    """Return the result as a rich renderable for a terminal."""
+    return registry.load("modelops_loadtests.report:table", extra="loadtest")(result.report)
+
+
+def seconds(text: str) -> float:
+    """Read a duration: ``20s``, ``500ms``, ``2m``, ``1h``, or a bare number of seconds.
+
+    Raises:
+        UsageError: the text is not of this form.
+    """
+    match = _DURATION.match(text)
+    if match is None:
+        raise UsageError(f"cannot read {text!r} as a duration", hint='such as "20s" or "500ms"')
+    return float(match[1]) * _UNITS[match[2] or "s"]

@@ -1,0 +1,167 @@
+"""The manifest, ``modelops.json``: what an artifact is, whence it came, how it was proven."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Literal
+
+from pydantic import Field
+
+from modelops.signature import Frozen, Signature
+
+MANIFEST = "modelops.json"
+
+Task = Literal[
+    "tensor", "embedding", "text-classification", "token-classification", "text-generation"
+]
+Role = Literal["model", "evidence"]
+
+
+class Source(Frozen):
+    """Where the weights came from; ``name`` is never a path of the exporting machine."""
+
+    format: str
+    name: str
+    sha256: str
+    factory: str | None = None
+    revision: str | None = None
+
+
+class Precision(Frozen):
+    """The precision asked for, and that found in the written model."""
+
+    asked: str
+    found: str
+
+
+class Tolerance(Frozen):
+    """What may differ: ``|a − e| ≤ atol·rms(e) + rtol·|e|`` everywhere, and each row's cosine.
+
+    ``rms(e)`` is of eager's whole output at that point, so that the tolerance has no unit: an
+    output of probabilities near 1e-5 is held as tightly as one of logits near 10.
+    """
+
+    atol: float
+    rtol: float
+    min_cosine: float
+
+
+class OutputParity(Frozen):
+    """One output at one checked point; null where an output holds nothing to compare.
+
+    ``max_rel`` is relative to the larger of ``|e|`` and ``rms(e)``; ``cosine`` is the worst row's.
+    """
+
+    output: str
+    max_abs: float | None
+    max_rel: float | None
+    cosine: float | None
+    passed: bool
+    why: str | None = None
+
+
+class ParityPoint(Frozen):
+    """One comparison with eager: at which sizes, with which inputs, how each output fared."""
+
+    label: str
+    dims: dict[str, int]
+    inputs: Literal["random", "realistic"]
+    padded: bool
+    outputs: tuple[OutputParity, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every output held."""
+        return all(o.passed for o in self.outputs)
+
+
+class Parity(Frozen):
+    """The proof: policy, seed, memory budget in bytes, and every checked point."""
+
+    tolerance: Tolerance
+    seed: int
+    memory_budget: int
+    points: tuple[ParityPoint, ...]
+    checks: tuple[str, ...] = ()
+    """Further properties that were shown, such as "padding does not change an item's answer"."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether every point held; no point at all is no proof."""
+        return bool(self.points) and all(p.passed for p in self.points)
+
+
+class FileEntry(Frozen):
+    """Size in bytes and hash of one file; ``role`` says whether it is run or only read."""
+
+    size: int = Field(ge=0)
+    sha256: str
+    """Plain SHA-256 up to 64 MiB; beyond, SHA-256 over the SHA-256 of each 64 MiB leaf."""
+    role: Role
+
+
+class TextOptions(Frozen):
+    """How text becomes tensors and back, for artifacts that carry a tokenizer."""
+
+    max_tokens: int
+    pooling: str | None = None
+    normalized: bool | None = None
+    labels: tuple[str, ...] = ()
+
+
+class Manifest(Frozen):
+    """One artifact version. ``digest`` covers what it computes, ``seal`` the manifest itself."""
+
+    schema_version: Literal[1] = 1
+    name: str
+    digest: str
+    format: str
+    task: Task
+    entry: str
+    signature: Signature
+    source: Source
+    toolchain: dict[str, str]
+    precision: Precision
+    opset: int | None = None
+    quantization: dict[str, Any] | None = None
+    text: TextOptions | None = None
+    executable: bool = False
+    parity: Parity
+    notes: tuple[str, ...] = ()
+    files: dict[str, FileEntry]
+    seal: str = ""
+
+    def computed_digest(self) -> str:
+        """SHA-256 over what the artifact computes: the same wherever and whenever exported."""
+        return "sha256:" + _sha256_json(
+            {
+                "format": self.format,
+                "task": self.task,
+                "entry": self.entry,
+                "signature": self.signature.model_dump(mode="json"),
+                "precision": self.precision.model_dump(mode="json"),
+                "opset": self.opset,
+                "quantization": self.quantization,
+                "text": self.text.model_dump(mode="json") if self.text else None,
+                "files": {
+                    path: entry.sha256
+                    for path, entry in sorted(self.files.items())
+                    if entry.role == "model"
+                },
+            }
+        )
+
+    def computed_seal(self) -> str:
+        """SHA-256 over every other field, so that an edited manifest is noticed."""
+        return _sha256_json(self.model_dump(mode="json", exclude={"seal"}))
+
+    def sealed(self) -> Manifest:
+        """Return a copy whose digest and seal are those of its contents."""
+        dated = self.model_copy(update={"digest": self.computed_digest()})
+        return dated.model_copy(update={"seal": dated.computed_seal()})
+
+
+def _sha256_json(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,189 @@
+"""Shows what a checkpoint holds, safe or not, without running anything in it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from modelops.checkpoint import containers, keys, safetensors_file, torch_file
+from modelops.checkpoint.constructors import is_allowed
+from modelops.checkpoint.opening import open_checkpoint
+from modelops.checkpoint.paths import open_regular
+from modelops.checkpoint.sniff import sniff
+from modelops.checkpoint.source import resolve
+from modelops.checkpoint.standins import ITEMSIZE, TensorStub
+from modelops.errors import InputError
+from modelops.signature import Frozen
+
+_COUNTERS = ("step", "global_step", "epoch", "iteration", "iter", "num_updates", "best_metric")
+_WEIGHT_FILES = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.ckpt")
+
+
+class TensorInfo(Frozen):
+    """One tensor as the file declares it."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class Inspection(Frozen):
+    """What a checkpoint holds, told without running anything in it.
+
+    ``files`` maps names to bytes; ``would_run`` are the globals that a careless load would
+    import and call; ``refused`` is why it would not be opened, or None.
+    """
+
+    name: str
+    format: str
+    files: dict[str, int]
+    tensors: tuple[TensorInfo, ...]
+    parameters: int
+    """Number of elements of all tensors."""
+    bytes: int
+    """Bytes of all tensors."""
+    dtypes: dict[str, int]
+    """Number of tensors by dtype."""
+    prefixes: dict[str, int] = Field(default_factory=dict)
+    """Number of tensors under each first segment of the names."""
+    containers: dict[str, int] = Field(default_factory=dict)
+    """State dicts found, by dotted path, with their number of tensors."""
+    progress: dict[str, int | float] = Field(default_factory=dict)
+    """Step, epoch and the like, where the file holds them."""
+    trainer: str | None = None
+    would_run: tuple[str, ...] = ()
+    refused: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class _Found:
+    """What the files of a checkpoint hold, gathered."""
+
+    tensors: list[TensorInfo] = field(default_factory=list)
+    containers: dict[str, int] = field(default_factory=dict)
+    progress: dict[str, int | float] = field(default_factory=dict)
+    would_run: dict[str, None] = field(default_factory=dict)
+    kinds: dict[str, None] = field(default_factory=dict)
+    trainer: str | None = None
+    faults: list[str] = field(default_factory=list)
+
+
+def inspect_checkpoint(source: str) -> Inspection:
+    """Look into a file, a folder or a hub id.
+
+    A checkpoint that would be refused is shown all the same, with the reason in ``refused``.
+
+    Raises:
+        UsageError: the source is neither a path nor a hub id.
+        CheckpointError: there is no such file, or it is no regular file.
+        MissingEnvironmentError: it must be fetched, and cannot be.
+    """
+    located = resolve(source)
+    folder = located.path if located.path.is_dir() else None
+    if folder is None:
+        open_regular(located.path).close()
+    refused: str | None = None
+    notes: tuple[str, ...] = ()
+    form: str | None = None
+    weights: list[Path] = []
+    try:
+        opened = open_checkpoint(str(located.path))
+        notes, form, weights = opened.notes, opened.format, list(opened.files)
+    except InputError as error:
+        refused = error.message
+        weights = [located.path] if folder is None else _weights_in(folder)
+    found = _Found()
+    for path in weights:
+        _look(path, found)
+    root = folder or located.path.parent
+    return Inspection(
+        name=located.name,
+        format=form or ", ".join(found.kinds) or "unknown",
+        files={p.relative_to(root).as_posix(): p.stat().st_size for p in weights},
+        tensors=tuple(found.tensors),
+        parameters=sum(math.prod(t.shape) for t in found.tensors),
+        bytes=sum(math.prod(t.shape) * ITEMSIZE.get(t.dtype, 1) for t in found.tensors),
+        dtypes=dict(Counter(t.dtype for t in found.tensors)),
+        prefixes=keys.prefixes(t.name for t in found.tensors),
+        containers=found.containers,
+        progress=found.progress,
+        trainer=found.trainer,
+        would_run=tuple(found.would_run),
+        refused=refused or (found.faults[0] if found.faults else None),
+        notes=notes,
+    )
+
+
+def _weights_in(folder: Path) -> list[Path]:
+    """Return the files of a refused folder that look like weights and are its own."""
+    root = folder.resolve()
+    found = {path for pattern in _WEIGHT_FILES for path in folder.glob(pattern)}
+    return sorted(p for p in found if p.is_file() and p.resolve().is_relative_to(root))
+
+
+def _look(path: Path, found: _Found) -> None:
+    try:
+        with open_regular(path) as file:
+            kind = sniff(file)
+            found.kinds[kind] = None
+            if kind == "safetensors":
+                entries, metadata = safetensors_file.check_header(file, path)
+                found.tensors += [
+                    TensorInfo(
+                        name=e.name, dtype=safetensors_file.dtype_name(e.dtype), shape=e.shape
+                    )
+                    for e in entries.values()
+                ]
+                if metadata.get("format") == "pt":
+                    found.trainer = found.trainer or "safetensors of PyTorch"
+                return
+            scanned = torch_file.scan_open(file, path)
+    except InputError as error:
+        found.faults.append(error.message)
+        return
+    if scanned.fault:
+        found.faults.append(scanned.fault.message)
+    found.would_run |= {name: None for name in scanned.globals if not is_allowed(name)}
+    _look_inside(scanned.root, found)
+
+
+def _look_inside(root: Any, found: _Found) -> None:
+    states = containers.find_containers(root, lambda value: isinstance(value, TensorStub))
+    found.containers |= {c.key: c.tensors for c in states}
+    for state in states:
+        # Several state dicts share names: their paths tell them apart.
+        prefix = f"{state.key}." if len(states) > 1 and state.key else ""
+        found.tensors += [
+            TensorInfo(name=prefix + name, dtype=value.dtype, shape=value.shape)
+            for name, value in containers.select(root, state.path).items()
+            if isinstance(name, str) and isinstance(value, TensorStub)
+        ]
+    if isinstance(root, Mapping):
+        found.progress |= {
+            key: value
+            for key in _COUNTERS
+            if isinstance(value := root.get(key), int | float) and math.isfinite(value)
+        }
+        found.trainer = _trainer(root) or found.trainer
+
+
+def _trainer(root: Mapping[Any, Any]) -> str | None:
+    """Guess from the keys which trainer wrote a training dict."""
+    if "pytorch-lightning_version" in root:
+        return "PyTorch Lightning"
+    if {"ds_config", "ds_version"} & root.keys():
+        return "DeepSpeed"
+    if {"cfg", "model", "optimizer_history"} <= root.keys():
+        return "fairseq"
+    if {"train_args", "ema", "updates"} <= root.keys():
+        return "Ultralytics"
+    if {"meta", "state_dict"} <= root.keys():
+        return "OpenMMLab"
+    return None

@@ -1,0 +1,131 @@
+"""Opens a checkpoint: resolve, vet, and say what it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from modelops.checkpoint import containers, digest, safetensors_file, torch_file
+from modelops.checkpoint.checkpoint import Checkpoint, Format
+from modelops.checkpoint.huggingface import open_folder
+from modelops.checkpoint.keys import strip_wrappers
+from modelops.checkpoint.paths import open_regular
+from modelops.checkpoint.sharded import names_in
+from modelops.checkpoint.sniff import sniff
+from modelops.checkpoint.source import Source, resolve
+from modelops.checkpoint.standins import TensorStub
+from modelops.errors import CheckpointError, UsageError
+from modelops.progress import Progress, silent
+
+
+def open_checkpoint(
+    source: str,
+    *,
+    weights_key: str | None = None,
+    cache_dir: Path | None = None,
+    progress: Progress = silent,
+) -> Checkpoint:
+    """Open a file, a folder or a hub id, without running anything that it carries.
+
+    ``weights_key`` is the dotted path to the state dict in a training dict that holds several;
+    ``cache_dir`` is the hub's cache (default: its own).
+
+    Raises:
+        UsageError: the source or ``weights_key`` cannot be meant as given.
+        CheckpointError: it is missing, damaged, incomplete, or holds no weights or several.
+        UnsafeInputError: it asks for code, or reaches outside its folder.
+        MissingEnvironmentError: it must be fetched, and cannot be.
+    """
+    found = resolve(source, cache_dir=cache_dir, progress=progress)
+    progress("checking the checkpoint")
+    if found.path.is_dir():
+        return _open_folder(found, weights_key, progress)
+    return _open_file(found, weights_key, progress)
+
+
+def _open_folder(found: Source, weights_key: str | None, progress: Progress) -> Checkpoint:
+    folder = open_folder(found.path)
+    files = tuple(folder.weights.values())
+    names: list[str] = []
+    notes = [*folder.notes]
+    key: tuple[str, ...] = ()
+    if len(files) == 1:
+        held, key, found_notes = _read(files[0], weights_key)
+        names, notes = held, [*notes, *found_notes]
+    else:
+        _no_key(weights_key, found.path)
+        names = [name for path in files for name in names_in(path)]
+    if folder.config is not None:
+        form: Format = "huggingface"
+    elif _is_safetensors(files[0]):
+        form = "safetensors" if len(files) == 1 else "safetensors-sharded"
+    else:
+        form = "torch"
+    hashed = dict(folder.weights)
+    if folder.config is not None:
+        hashed["config.json"] = folder.carried["config.json"]
+    progress("hashing the weights")
+    return Checkpoint(
+        path=found.path,
+        name=found.name,
+        format=form,
+        sha256=digest.sha256_files(hashed),
+        revision=found.revision,
+        config=folder.config,
+        files=files,
+        carried=folder.carried,
+        notes=(*notes, *strip_wrappers(names).notes),
+        weights_key=key,
+    )
+
+
+def _open_file(found: Source, weights_key: str | None, progress: Progress) -> Checkpoint:
+    names, key, notes = _read(found.path, weights_key)
+    progress("hashing the weights")
+    return Checkpoint(
+        path=found.path,
+        name=found.name,
+        format="safetensors" if _is_safetensors(found.path) else "torch",
+        sha256=digest.sha256_file(found.path),
+        files=(found.path,),
+        notes=(*notes, *strip_wrappers(names).notes),
+        weights_key=key,
+    )
+
+
+def _read(path: Path, weights_key: str | None) -> tuple[list[str], tuple[str, ...], list[str]]:
+    """Return the names of one file's tensors, the path to them, and what is worth saying."""
+    if _is_safetensors(path):
+        _no_key(weights_key, path)
+        return list(safetensors_file.read_header(path)[0]), (), []
+    scanned = torch_file.scan(path)
+    if scanned.fault:
+        raise scanned.fault
+    chosen = containers.choose(scanned.root, _is_stub, weights_key, path)
+    held = containers.select(scanned.root, chosen.path)
+    notes = []
+    if chosen.path:
+        notes.append(f'took the weights from "{chosen.key}" ({chosen.tensors} tensors)')
+    if chosen.skipped:
+        shown = ", ".join(chosen.skipped[:5]) + (" …" if len(chosen.skipped) > 5 else "")
+        notes.append(f"left aside what is no tensor: {shown}")
+    names = [name for name, value in held.items() if isinstance(name, str) and _is_stub(value)]
+    return names, chosen.path, notes
+
+
+def _is_stub(value: object) -> bool:
+    return isinstance(value, TensorStub)
+
+
+def _is_safetensors(path: Path) -> bool:
+    with open_regular(path) as file:
+        if file.read(1) == b"":
+            raise CheckpointError(f"{path} is empty", hint="fetch or save the file again")
+        return sniff(file) == "safetensors"
+
+
+def _no_key(weights_key: str | None, path: Path) -> None:
+    if weights_key is not None:
+        raise UsageError(
+            f"--weights-key {weights_key} was given, but {path} holds one flat set of tensors",
+            hint="leave --weights-key out",
+        )

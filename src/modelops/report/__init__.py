@@ -1,0 +1,1 @@
+"""What a person reads: self-contained HTML pages, and the same at the terminal."""

@@ -1,0 +1,69 @@
+"""What a caller asks of an export, and what it gets back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from modelops.artifact.manifest import Parity, Tolerance
+from modelops.signature import DimRange, Frozen, TensorSpec
+
+DEFAULT_MEMORY_BUDGET = 512 * 2**20
+
+
+class ExportRequest(Frozen):
+    """One export.
+
+    Attributes:
+        source: folder, hub id or file, as typed.
+        target: name of the exporter.
+        output: artifact folder; ``artifacts/<name of the source>`` when None.
+        name: the artifact's name; that of the output folder when None.
+        model: ``package.module:Factory`` where the source holds only weights.
+        model_args: keyword arguments for the factory.
+        inputs: the model's inputs in forward's order, for ``model``.
+        dims: ranges of symbolic dims; those not named take the defaults.
+        output_names: names of the outputs, in order.
+        recipe: a Python file with ``model()`` and ``inputs(**dims)``.
+        weights_key: dotted path to the state dict inside a training checkpoint.
+        opset: ONNX opset; chosen for the model when None.
+        tolerance: overrides the default for the precision.
+        memory_budget: bytes that the largest checked size may need.
+        seed: of every random input.
+        keep_failed: folder for an export that did not pass.
+        command: the command line as typed, for the report.
+    """
+
+    source: str
+    target: str = "onnx"
+    output: Path | None = None
+    name: str | None = None
+    model: str | None = None
+    model_args: dict[str, Any] = {}
+    inputs: tuple[TensorSpec, ...] = ()
+    dims: dict[str, DimRange] = {}
+    output_names: tuple[str, ...] = ()
+    recipe: Path | None = None
+    weights_key: str | None = None
+    opset: int | None = Field(default=None, ge=18, le=28)
+    tolerance: Tolerance | None = None
+    memory_budget: int = Field(default=DEFAULT_MEMORY_BUDGET, ge=2**20)
+    seed: int = Field(default=0, ge=0)
+    keep_failed: Path | None = None
+    command: str = "modelops export"
+
+
+class ExportResult(Frozen):
+    """A published artifact: where it is, what it is, and how it was proven."""
+
+    path: Path
+    version: int
+    name: str
+    format: str
+    digest: str
+    parity: Parity
+    seconds: float
+    report: Path
+    notes: tuple[str, ...]

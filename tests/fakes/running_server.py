@@ -1,0 +1,80 @@
+"""A real ``modelops serve`` in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import requests
+
+START_SECONDS = 90
+
+
+@dataclass
+class Server:
+    """One running ``modelops serve``."""
+
+    process: subprocess.Popen[str]
+    url: str
+    ready: dict[str, Any]
+    log: list[str] = field(default_factory=list)
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rsplit(":", 1)[1])
+
+    def get(self, path: str, **kwargs: Any) -> requests.Response:
+        return requests.get(self.url + path, timeout=30, **kwargs)
+
+    def post(self, path: str, **kwargs: Any) -> requests.Response:
+        return requests.post(self.url + path, timeout=60, **kwargs)
+
+    def infer(self, model: str, *inputs: dict[str, Any], **fields: Any) -> requests.Response:
+        return self.post(f"/v2/models/{model}/infer", json={"inputs": list(inputs), **fields})
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=60)
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "modelops", "serve", *arguments]
+
+
+def start(*arguments: str, env: dict[str, str] | None = None) -> Server:
+    """Start a server on a free port and wait until it says that it is ready."""
+    process = subprocess.Popen(
+        command(*arguments, "--port", "0", "--json"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **(env or {})},
+    )
+    log: list[str] = []
+    assert process.stderr is not None
+    assert process.stdout is not None
+    reader = threading.Thread(target=log.extend, args=(process.stderr,), daemon=True)
+    reader.start()
+    watchdog = threading.Timer(START_SECONDS, process.kill)
+    watchdog.start()
+    line = process.stdout.readline()
+    watchdog.cancel()
+    if not line or "event" not in line:
+        process.kill()
+        process.wait()
+        reader.join(5)
+        pytest.fail(f"the server did not start: {line}\n{''.join(log)}")
+    ready = json.loads(line)
+    return Server(process, ready["url"], ready, log)
+
+
+Starter = Callable[..., Server]

@@ -1,0 +1,42 @@
+"""Server processes over small real artifacts: one shared, and those that a test may harm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from running_server import Server, Starter, start
+from server_zoo import publish_all
+
+
+@pytest.fixture
+def starter() -> Iterator[Starter]:
+    """Return a function that starts servers which the test's end stops."""
+    servers: list[Server] = []
+
+    def begin(*arguments: str, env: dict[str, str] | None = None) -> Server:
+        servers.append(start(*arguments, env=env))
+        return servers[-1]
+
+    yield begin
+    for server in servers:
+        if server.process.poll() is None:
+            server.process.kill()
+        server.process.wait()
+
+
+@pytest.fixture(scope="session")
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Publish one artifact of each kind."""
+    return publish_all(tmp_path_factory.mktemp("artifacts"))
+
+
+@pytest.fixture(scope="session")
+def server(zoo: dict[str, Path]) -> Iterator[Server]:
+    """Serve the whole zoo for every test that does not harm it."""
+    running = start(*(str(p) for p in zoo.values()), "--max-body-mb", "24", "--max-json-mb", "2")
+    yield running
+    if running.process.poll() is None:
+        running.process.kill()
+    running.process.wait()

@@ -1,0 +1,324 @@
+"""Open Inference Protocol v2 over HTTP, against a real server and unchanged clients."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.http as triton
+from fake_artifacts import mlp_reference
+from running_server import Server
+from tritonclient.utils import InferenceServerException
+
+from modelops.dtypes import DTYPES, numpy_dtype
+from modelops_servers.front.tensor_codec import to_binary
+
+X = {"name": "x", "datatype": "FP32", "shape": [2, 4], "data": [0.0, 1, 2, 3, 4, 5, 6, 7]}
+EXPECTED = mlp_reference(np.arange(8, dtype=np.float32).reshape(2, 4))
+
+
+def random_tensor(name: str, shape: tuple[int, ...], seed: int = 0) -> Any:
+    rng = np.random.default_rng(seed)
+    size = math.prod(shape)
+    if name == "string":
+        items = np.empty(size, dtype=object)
+        items[:] = [f"é{i}\x00".encode() if i % 2 else b"" for i in range(size)]
+        return items.reshape(shape)
+    if name == "bool":
+        return rng.integers(0, 2, shape).astype(bool)
+    dtype = numpy_dtype(name)
+    return np.frombuffer(rng.bytes(size * dtype.itemsize), dtype).reshape(shape).copy()
+
+
+def echo_request(shape: tuple[int, int]) -> tuple[bytes, int, dict[str, bytes]]:
+    inputs, blobs = [], {}
+    for name, dtype in DTYPES.items():
+        blob = bytes(to_binary(random_tensor(name, shape)))
+        blobs[name] = blob
+        inputs.append(
+            {
+                "name": f"in_{name}",
+                "datatype": dtype.oip,
+                "shape": list(shape),
+                "parameters": {"binary_data_size": len(blob)},
+            }
+        )
+    head = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}}).encode()
+    return head + b"".join(blobs.values()), len(head), blobs
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (1, 1), (0, 3), (3, 0)])
+def test_s23_every_dtype_goes_through_binary_bit_for_bit(
+    server: Server, shape: tuple[int, int]
+) -> None:
+    body, length, blobs = echo_request(shape)
+    reply = server.post(
+        "/v2/models/echo/infer",
+        data=body,
+        headers={"Inference-Header-Content-Length": str(length)},
+    )
+    assert reply.status_code == 200, reply.text
+    head_length = int(reply.headers["Inference-Header-Content-Length"])
+    head = json.loads(reply.content[:head_length])
+    offset = head_length
+    for output in head["outputs"]:
+        name = output["name"].removeprefix("out_")
+        size = output["parameters"]["binary_data_size"]
+        assert output["datatype"] == DTYPES[name].oip
+        assert output["shape"] == list(shape)
+        assert reply.content[offset : offset + size] == blobs[name], name
+        offset += size
+    assert offset == len(reply.content)
+
+
+@pytest.mark.parametrize("oip", ["FP16", "BF16"])
+def test_s23_half_floats_in_json_are_400(server: Server, oip: str) -> None:
+    name = {"FP16": "float16", "BF16": "bfloat16"}[oip]
+    reply = server.infer(
+        "echo", {"name": f"in_{name}", "datatype": oip, "shape": [1, 1], "data": [1.0]}
+    )
+    assert reply.status_code == 400
+    assert f"in_{name}" in reply.json()["error"]
+
+
+def test_json_answers_with_id_version_and_shape(server: Server) -> None:
+    reply = server.infer("mlp", X, id="seven")
+    assert reply.status_code == 200
+    answer = reply.json()
+    assert answer["id"] == "seven"
+    assert answer["model_name"] == "mlp"
+    assert answer["model_version"] == "1"
+    (output,) = answer["outputs"]
+    assert output["shape"] == [2, 2]
+    np.testing.assert_allclose(output["data"], EXPECTED.ravel(), rtol=1e-5)
+
+
+def test_nested_json_means_the_same_as_flat(server: Server) -> None:
+    nested = {**X, "data": np.reshape(X["data"], (2, 4)).tolist()}
+    assert server.infer("mlp", nested).json() == server.infer("mlp", X).json()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "named"),
+    [
+        ([{**X, "datatype": "FP64"}], "'x'"),
+        ([{**X, "datatype": "FP31"}], "'x'"),
+        ([{**X, "shape": [2, 5]}], "'x'"),
+        ([{**X, "shape": [8]}], "'x'"),
+        ([{**X, "shape": [2, -4]}], "'x'"),
+        ([{**X, "shape": [2, 4.0]}], "'x'"),
+        ([{**X, "shape": [0, 10**18]}], "'x'"),
+        ([{**X, "shape": [2**62, 2**62]}], "'x'"),
+        ([{**X, "data": X["data"][:-1]}], "'x'"),
+        ([{**X, "data": [*X["data"][:-1], "7"]}], "'x'"),
+        ([{**X, "data": [*X["data"][:-1], None]}], "'x'"),
+        ([{**X, "data": [*X["data"][:-1], True]}], "'x'"),
+        ([{**X, "data": [*X["data"][:-1], 1e300]}], "'x'"),
+        ([{**X, "data": [[0, 1, 2], [3, 4, 5, 6, 7]]}], "'x'"),
+        ([{**X, "data": 7}], "'x'"),
+        ([X, X], "'x'"),
+        ([X, {**X, "name": "z"}], "'z'"),
+        ([{**X, "name": "z"}], "'z'"),
+        ([{**X, "name": ["x"]}], "name"),
+        ([{**X, "shape": [65, 4], "data": [0] * 260}], "batch=65"),
+        ([], "inputs"),
+        (["x"], "object"),
+    ],
+)
+def test_h3_what_does_not_fit_is_400_and_named(
+    server: Server, inputs: list[Any], named: str
+) -> None:
+    reply = server.post("/v2/models/mlp/infer", json={"inputs": inputs})
+    assert reply.status_code == 400, reply.text
+    assert list(reply.json()) == ["error"]
+    assert named in reply.json()["error"]
+
+
+def test_h3_a_missing_input_is_400_and_named(server: Server) -> None:
+    a = {"name": "a", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}
+    reply = server.infer("ratio", a)
+    assert reply.status_code == 400
+    assert "'b' is missing" in reply.json()["error"]
+
+
+@pytest.mark.parametrize("sent", [31, 33, 0])
+def test_h3_a_byte_count_that_disagrees_is_400(server: Server, sent: int) -> None:
+    for claimed in (sent, 32):
+        spec = {k: v for k, v in X.items() if k != "data"}
+        head = json.dumps(
+            {"inputs": [{**spec, "parameters": {"binary_data_size": claimed}}]}
+        ).encode()
+        reply = server.post(
+            "/v2/models/mlp/infer",
+            data=head + bytes(sent),
+            headers={"Inference-Header-Content-Length": str(len(head))},
+        )
+        assert reply.status_code == 400, (sent, claimed)
+        assert "'x'" in reply.json()["error"] or "bytes" in reply.json()["error"]
+
+
+@pytest.mark.parametrize("length", ["x", "-1", "999999", "1e3", ""])
+def test_h3_an_impossible_json_length_is_400(server: Server, length: str) -> None:
+    reply = server.post(
+        "/v2/models/mlp/infer",
+        data=json.dumps({"inputs": [X]}),
+        headers={"Inference-Header-Content-Length": length},
+    )
+    assert reply.status_code == 400
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_h5_non_finite_json_input_is_400(server: Server, value: str) -> None:
+    body = json.dumps({"inputs": [X]}).replace("7]", value + "]")
+    assert value in body
+    reply = server.post("/v2/models/mlp/infer", data=body)
+    assert reply.status_code == 400
+    assert "error" in reply.json()
+
+
+def test_h5_non_finite_outputs_are_null_in_json_and_exact_in_binary(server: Server) -> None:
+    a = {"name": "a", "datatype": "FP32", "shape": [2, 2], "data": [-1, 0, 1, 4]}
+    b = {"name": "b", "datatype": "FP32", "shape": [2, 2], "data": [0, 0, 0, 2]}
+    reply = server.infer("ratio", a, b)
+    assert reply.status_code == 200
+    assert reply.json()["outputs"][0]["data"] == [None, None, None, 2.0]
+    reply = server.infer("ratio", a, b, parameters={"binary_data_output": True})
+    head = int(reply.headers["Inference-Header-Content-Length"])
+    with np.errstate(all="ignore"):
+        expected = np.array([-1, 0, 1, 4], "f4") / np.array([0, 0, 0, 2], "f4")
+    np.testing.assert_array_equal(np.frombuffer(reply.content[head:], "f4"), expected)
+
+
+def test_a_raw_body_is_the_only_input(server: Server) -> None:
+    reply = server.post(
+        "/v2/models/floats/infer",
+        data=np.arange(5, dtype="f4").tobytes(),
+        headers={"Inference-Header-Content-Length": "0"},
+    )
+    assert reply.status_code == 200
+    head = int(reply.headers["Inference-Header-Content-Length"])
+    assert json.loads(reply.content[:head])["outputs"][0]["shape"] == [1, 5]
+    assert reply.content[head:] == np.arange(5, dtype="f4").tobytes()
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+def test_compressed_requests_are_read(server: Server, coding: str) -> None:
+    pack = {"gzip": gzip.compress, "deflate": zlib.compress}[coding]
+    body = pack(json.dumps({"inputs": [X]}).encode())
+    headers = {"Content-Encoding": coding}
+    assert server.post("/v2/models/mlp/infer", data=body, headers=headers).status_code == 200
+    cut = server.post("/v2/models/mlp/infer", data=body[:-6], headers=headers)
+    assert cut.status_code == 400
+    bomb = server.post("/v2/models/mlp/infer", data=pack(bytes(2**26)), headers=headers)
+    assert bomb.status_code == 413
+
+
+def test_unknown_and_twice_requested_outputs_are_400(server: Server) -> None:
+    for outputs in ([{"name": "z"}], [{"name": "y"}, {"name": "y"}], [{}], "y"):
+        assert server.infer("mlp", X, outputs=outputs).status_code == 400
+
+
+def test_the_protocol_timeout_is_a_deadline(server: Server) -> None:
+    x = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}
+    steps = {"name": "steps", "datatype": "INT64", "shape": [1], "data": [400_000]}
+    reply = server.infer("slow", x, steps, parameters={"timeout": 20_000})
+    assert reply.status_code == 504, reply.text
+    assert reply.elapsed.total_seconds() < 5
+
+
+def test_versions_and_metadata(server: Server) -> None:
+    meta = server.get("/v2/models/mlp").json()
+    assert meta["versions"] == ["1"]
+    assert meta["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}]
+    facts = meta["parameters"]
+    assert facts["provider"] == "cpu"
+    assert facts["threads"] >= 1
+    assert facts["precision"] == "float32"
+    assert facts["digest"].startswith("sha256:")
+    assert server.get("/v2/models/mlp/versions/1").json() == meta
+    assert server.get("/v2/models/mlp/versions/1/ready").json()["ready"] is True
+    assert server.post("/v2/models/mlp/versions/1/infer", json={"inputs": [X]}).ok
+    for path in ("/v2/models/mlp/versions/2", "/v2/models/mlp/versions/2/ready"):
+        assert server.get(path).status_code == 404
+    reply = server.post("/v2/models/mlp/versions/2/infer", json={"inputs": [X]})
+    assert reply.status_code == 404
+    assert "version 1" in reply.json()["error"]
+
+
+class TestTritonClient:
+    """``tritonclient.http``, unchanged."""
+
+    @pytest.fixture
+    def client(self, server: Server) -> Any:
+        with triton.InferenceServerClient(server.url.removeprefix("http://")) as client:
+            yield client
+
+    def test_health_and_metadata(self, client: Any) -> None:
+        assert client.is_server_live()
+        assert client.is_server_ready()
+        assert client.is_model_ready("mlp")
+        assert not client.is_model_ready("nope")
+        assert client.get_server_metadata()["name"] == "modelops"
+        assert client.get_model_metadata("mlp")["name"] == "mlp"
+        assert client.get_model_metadata("mlp", "1")["versions"] == ["1"]
+
+    @pytest.mark.parametrize("binary_in", [True, False])
+    @pytest.mark.parametrize("binary_out", [True, False, None])
+    def test_infer(self, client: Any, binary_in: bool, binary_out: bool | None) -> None:
+        x = triton.InferInput("x", [2, 4], "FP32")
+        x.set_data_from_numpy(np.arange(8, dtype="f4").reshape(2, 4), binary_data=binary_in)
+        asked = None
+        if binary_out is not None:
+            asked = [triton.InferRequestedOutput("y", binary_data=binary_out)]
+        result = client.infer("mlp", [x], outputs=asked, request_id="abc", model_version="1")
+        np.testing.assert_allclose(result.as_numpy("y"), EXPECTED, rtol=1e-5)
+        assert result.get_response()["id"] == "abc"
+
+    @pytest.mark.parametrize("coding", ["gzip", "deflate"])
+    def test_compression_both_ways(self, client: Any, coding: str) -> None:
+        x = triton.InferInput("x", [4, 1000], "FP32")
+        values = np.arange(4000, dtype="f4").reshape(4, 1000)
+        x.set_data_from_numpy(values)
+        result = client.infer(
+            "floats",
+            [x],
+            request_compression_algorithm=coding,
+            response_compression_algorithm=coding,
+        )
+        np.testing.assert_array_equal(result.as_numpy("y"), values)
+
+    def test_s23_bytes_fp16_bf16_and_the_rest(self, client: Any) -> None:
+        inputs = []
+        sent = {}
+        for name, dtype in DTYPES.items():
+            tensor = random_tensor(name, (2, 3), seed=1)
+            if name == "bfloat16":  # the client takes float32 and cuts it
+                tensor = np.array([[1.5, -2, 0.25], [3, np.inf, 0]], "f4")
+            sent[name] = tensor
+            one = triton.InferInput(f"in_{name}", [2, 3], dtype.oip)
+            if name == "bfloat16":
+                tensor = tensor.astype(numpy_dtype("bfloat16"))
+            one.set_data_from_numpy(tensor)
+            inputs.append(one)
+        result = client.infer("echo", inputs)
+        for name, tensor in sent.items():
+            got = result.as_numpy(f"out_{name}")
+            if name == "bfloat16":
+                np.testing.assert_array_equal(got.astype("f4"), tensor)
+            elif name == "string":
+                assert got.ravel().tolist() == tensor.ravel().tolist()
+            else:
+                assert got.tobytes() == tensor.tobytes(), name
+
+    def test_errors_arrive_as_its_exception(self, client: Any) -> None:
+        x = triton.InferInput("x", [2, 5], "FP32")
+        x.set_data_from_numpy(np.zeros((2, 5), "f4"))
+        with pytest.raises(InferenceServerException, match=r"\[400\].*'x'"):
+            client.infer("mlp", [x])
+        with pytest.raises(InferenceServerException, match=r"\[404\].*not served"):
+            client.infer("nope", [x])

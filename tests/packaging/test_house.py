@@ -1,0 +1,78 @@
+"""Names, sizes and the public surface of the source."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from packaging_tools import REPOSITORY, ROOTS
+
+_GOLDEN = REPOSITORY / "tests" / "golden" / "public_api.txt"
+_WORDLESS = {"util", "utils", "helper", "helpers", "common", "misc"}
+_HEAVY = {"torch", "fastapi", "locust", "onnxruntime", "numpy", "onnx", "transformers", "gevent"}
+
+
+def sources() -> list[Path]:
+    folders = (*ROOTS.values(), "tests", "benchmarks", "examples")
+    return sorted(p for f in folders for p in (REPOSITORY / f).rglob("*.py"))
+
+
+def public_api() -> str:
+    lines = []
+    for path in sources():
+        relative = path.relative_to(REPOSITORY)
+        if relative.parts[0] not in ROOTS.values():
+            continue
+        for node in ast.parse(path.read_text()).body:
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            if any(isinstance(t, ast.Name) and t.id == "__all__" for t in targets):
+                module = ".".join(relative.with_suffix("").parts[1:]).removesuffix(".__init__")
+                lines.append(f"{module}: {', '.join(sorted(ast.literal_eval(node.value)))}")
+    return "\n".join(lines) + "\n"
+
+
+def test_the_public_names_are_those_agreed() -> None:
+    """Rewrite the list with MODELOPS_UPDATE_GOLDEN=1, and say so in the changelog."""
+    if os.environ.get("MODELOPS_UPDATE_GOLDEN") == "1":
+        _GOLDEN.write_text(public_api())
+    assert public_api() == _GOLDEN.read_text()
+
+
+def test_no_file_has_a_name_without_a_meaning() -> None:
+    assert [p for p in sources() if _WORDLESS & set(p.stem.lower().split("_"))] == []
+
+
+def test_no_module_is_longer_than_500_lines() -> None:
+    lengths = {p: len(p.read_text().splitlines()) for p in sources()}
+    assert {str(p): n for p, n in lengths.items() if n > 500} == {}
+
+
+def test_the_command_line_imports_nothing_heavy() -> None:
+    code = "import sys, modelops.cli.main; print(*{m.split('.')[0] for m in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert _HEAVY & set(done.stdout.split()) == set()
+
+
+def test_help_answers_at_once() -> None:
+    """The best of some runs: others may be using the machine."""
+    command = [str(Path(sys.executable).with_name("modelops")), "--help"]
+    best = float("inf")
+    for _ in range(15):
+        began = time.perf_counter()
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        best = min(best, time.perf_counter() - began)
+        assert "Usage" in done.stdout
+        if best < 0.3:
+            break
+    assert best < 0.3
+
+
+@pytest.mark.parametrize("target", ["demo", "test", "lint", "format", "bench", "clean"])
+def test_make_alone_lists_what_it_can_do(target: str) -> None:
+    done = subprocess.run(["make"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert f"make {target} " in done.stdout
