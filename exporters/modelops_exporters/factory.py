@@ -99,10 +99,14 @@ def build(target: str, arguments: dict[str, Any]) -> torch.nn.Module:
             factory = getattr(factory, part, None)
         if not callable(factory):
             raise UsageError(f"{module_name} has no callable {attribute!r}")
-        return called(factory, target, arguments)
+        return called(
+            factory, target, arguments, hint="arguments are given by --model-arg name=value"
+        )
 
 
-def called(factory: Any, name: str, arguments: dict[str, Any]) -> torch.nn.Module:
+def called(
+    factory: Any, name: str, arguments: dict[str, Any], *, hint: str | None = None
+) -> torch.nn.Module:
     """Call ``factory`` and return the module that it makes.
 
     Raises:
@@ -114,7 +118,7 @@ def called(factory: Any, name: str, arguments: dict[str, Any]) -> torch.nn.Modul
         where = user_line(error)
         raise InputError(
             f"{name} raises {type(error).__name__}: {error}" + (f" ({where})" if where else ""),
-            hint="arguments are given by --model-arg name=value",
+            hint=hint,
         ) from error
     if not isinstance(model, torch.nn.Module):
         raise InputError(f"{name} returns {type(model).__name__}, not a torch.nn.Module")

@@ -21,6 +21,7 @@ from modelops.requests import ExportRequest, ExportResult
 from modelops.signature import Signature
 from modelops_exporters.clock import StepClock
 from modelops_exporters.eager import EagerRuntime
+from modelops_exporters.factory import importable
 from modelops_exporters.inputs import PreparedInputs
 from modelops_exporters.leaks import leaks
 from modelops_exporters.memory import memory_estimate
@@ -51,13 +52,19 @@ def run(request: ExportRequest, progress: Progress) -> ExportResult:
         InputError: the source is bad, unsafe, or does not fit the model or the target.
         VerificationError: the artifact is not what was asked, or not what eager computes.
     """
+    # A factory or recipe may import what lies beside it at any time, also while it is traced.
+    with importable(Path.cwd(), *([request.recipe.resolve().parent] if request.recipe else [])):
+        return _run(request, progress)
+
+
+def _run(request: ExportRequest, progress: Progress) -> ExportResult:
     exporter: Exporter = resolve("exporters", request.target)()
     clock = StepClock(progress)
     with clock.step("loading the checkpoint"):
         checkpoint = open_checkpoint(
             request.source, weights_key=request.weights_key, progress=progress
         )
-        prepared = _prepare(checkpoint, request, progress)
+        prepared = prepare_source(checkpoint, request, progress)
     root = request.output or Path("artifacts") / prepared.default_name
     store = Store(root)
     with clock.step("tracing"):
@@ -87,7 +94,13 @@ def run(request: ExportRequest, progress: Progress) -> ExportResult:
     return _result(artifact, report)
 
 
-def _prepare(checkpoint: Checkpoint, request: ExportRequest, progress: Progress) -> Prepared:
+def prepare_source(checkpoint: Checkpoint, request: ExportRequest, progress: Progress) -> Prepared:
+    """Build the model that ``checkpoint`` belongs to, as ``request`` says, weights loaded.
+
+    Raises:
+        UsageError: the request's parts contradict each other.
+        InputError: the model cannot be built, or the weights do not fit it.
+    """
     if request.recipe is not None and request.model is not None:
         raise UsageError("--recipe and --model both say where the model comes from; give one")
     if request.recipe is not None:

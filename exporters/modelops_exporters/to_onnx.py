@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -51,16 +52,20 @@ class OnnxExporter:
         import torch
 
         from modelops_exporters.onnx_graph import tidy
-        from modelops_exporters.tracing import holds_attention
-        from modelops_exporters.user_code import user_line
+        from modelops_exporters.tracing import attention_ranks
 
-        attention = holds_attention(exported.program)
+        traced = exported.program
+        ranks = attention_ranks(traced)
+        attention = bool(ranks)
         opset = options.get("opset") or (_OPSET_ATTENTION if attention else _OPSET)
         progress(f"translating to ONNX, opset {opset}")
         with _quiet():
+            if ranks - {4}:
+                # torch.onnx knows attention with a heads' dim only; spelled out, any rank works.
+                traced = traced.run_decompositions()
             try:
                 program = torch.onnx.export(
-                    exported.program,
+                    traced,
                     dynamo=True,
                     opset_version=opset,
                     optimize=True,
@@ -68,7 +73,7 @@ class OnnxExporter:
                     verbose=False,
                 )
             except torch.onnx.OnnxExporterError as error:
-                where = user_line(error)
+                where = _user_line(error, traced)
                 raise ExportError(
                     f"torch.onnx cannot express the model: {_reason(error)}"
                     + (f" ({where})" if where else ""),
@@ -181,6 +186,25 @@ def _dtype(elem_type: int) -> str:
     name = onnx.TensorProto.DataType.Name(elem_type).lower()
     known = BY_ONNX.get(f"tensor({name})")
     return known.name if known else name
+
+
+def _user_line(error: BaseException, program: Any) -> str | None:
+    """Name the user's line behind the node that could not be translated."""
+    from modelops_exporters.user_code import line_in, user_line
+
+    causes, seen = [], error.__cause__
+    while seen is not None:
+        causes.append(str(seen))
+        seen = seen.__cause__
+    found = re.search(r"translating node %(\w+)", "\n".join(causes))
+    if found is None:
+        return user_line(error)
+    # Operators are decomposed before they are translated, and keep the trace of their origin.
+    for graph in (program.graph, program.run_decompositions().graph):
+        for node in graph.nodes:
+            if node.name == found[1] and node.meta.get("stack_trace"):
+                return line_in(node.meta["stack_trace"])
+    return None
 
 
 def _reason(error: BaseException) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +57,10 @@ def trace(prepared: Prepared, *, seed: int) -> Traced:
         for t in inputs
     )
     try:
-        with warnings.catch_warnings():
+        with (
+            warnings.catch_warnings(),
+            _silent("torch.export", "torch.fx.experimental.symbolic_shapes"),
+        ):
             # torch's own deprecations inside its exporter; nothing that a caller could mend.
             warnings.simplefilter("ignore", FutureWarning)
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -79,9 +85,27 @@ def trace(prepared: Prepared, *, seed: int) -> Traced:
     return Traced(ExportedProgram(program, signature), example)
 
 
-def holds_attention(program: Any) -> bool:
-    """Whether the traced program calls scaled_dot_product_attention."""
-    return any("scaled_dot_product_attention" in str(n.target) for n in program.graph.nodes)
+def attention_ranks(program: Any) -> set[int]:
+    """Return the ranks of the queries of every scaled_dot_product_attention in the program."""
+    return {
+        node.args[0].meta["val"].dim()
+        for node in program.graph.nodes
+        if "scaled_dot_product_attention" in str(node.target)
+    }
+
+
+@contextmanager
+def _silent(*names: str) -> Iterator[None]:
+    # On failure torch logs whole graphs; the error says what matters.
+    loggers = [logging.getLogger(name) for name in names]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
 
 
 def _output_names(prepared: Prepared, tensors: tuple[torch.Tensor, ...]) -> tuple[str, ...]:
@@ -104,8 +128,12 @@ def _output_names(prepared: Prepared, tensors: tuple[torch.Tensor, ...]) -> tupl
                 hint="check the inputs' order, dtypes and sizes; a recipe's inputs(**dims) can "
                 "give values that the model takes",
             ) from error
+    inputs = {t.name for t in prepared.inputs}
     if not prepared.output_names:
-        return tuple(name for name, _ in found)
+        # A graph cannot give an output the name of an input.
+        return tuple(f"{name}_out" if name in inputs else name for name, _ in found)
+    if clash := inputs & set(prepared.output_names):
+        raise UsageError(f"{min(clash)!r} is an input; an output needs another name")
     if len(prepared.output_names) != len(found):
         raise UsageError(
             f"{len(prepared.output_names)} output names were given, but forward returns "

@@ -28,12 +28,16 @@ def user_line(error: BaseException) -> str | None:
         frames += [(f.filename, f.lineno or 0) for f in traceback.extract_tb(seen.__traceback__)]
         seen = seen.__cause__ or seen.__context__
     own = [f for f in frames if _is_users(f[0])]
-    if not own:
-        own = [(m["file"], int(m["line"])) for text in texts for m in _FRAME.finditer(text)]
-        own = [f for f in own if _is_users(f[0])]
-    if not own:
-        return None
-    file, line = own[-1]
+    return _spelled(*own[-1]) if own else line_in("\n".join(texts))
+
+
+def line_in(text: str) -> str | None:
+    """Return the innermost frame in ``text`` (as tracebacks print them) that is no library's."""
+    own = [(m["file"], int(m["line"])) for m in _FRAME.finditer(text) if _is_users(m["file"])]
+    return _spelled(*own[-1]) if own else None
+
+
+def _spelled(file: str, line: int) -> str:
     return f"{_shown(file)}:{line}: {_code(file, line)}".rstrip(": ")
 
 

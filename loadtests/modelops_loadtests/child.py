@@ -74,9 +74,11 @@ def _run(spec: RunSpec, log: SampleLog, channel: int) -> dict[str, Any]:
     user.timeout, user.sink, user.api_key = spec.timeout_s, log, key
     environment = Environment(user_classes=[user], events=events, host=spec.url)
     broken: list[str] = []
-    environment.events.user_error.add_listener(
-        lambda exception, **_: broken.append(f"{type(exception).__name__}: {exception}")
-    )
+
+    def on_user_error(exception: BaseException, **_: Any) -> None:
+        broken.append(f"{type(exception).__name__}: {exception}")
+
+    environment.events.user_error.add_listener(on_user_error)  # type: ignore[no-untyped-call]
     runner = environment.create_local_runner()
     stop = Event()
     gevent.spawn(_listen, stop)

@@ -11,9 +11,8 @@ from modelops_loadtests.spec import parse_dims
 
 def add_options(parser: Any) -> None:
     """Add them; a listener for locust's ``init_command_line_parser``."""
-    group = parser.add_argument_group("modelops")
-    group.add_argument("--model", default="", env_var="MODELOPS_MODEL", help="the model to load")
-    group.add_argument(
+    parser.add_argument("--model", default="", env_var="MODELOPS_MODEL", help="the model to load")
+    parser.add_argument(
         "--api-key",
         default="",
         env_var="MODELOPS_API_KEY",
@@ -21,11 +20,11 @@ def add_options(parser: Any) -> None:
         include_in_web_ui=False,
         help="sent as a bearer token",
     )
-    group.add_argument("--data", default="", help="a file of texts, one a line, or .jsonl")
-    group.add_argument("--encoding", choices=("json", "binary"), default="json")
-    group.add_argument("--batch", type=int, default=1, help="inputs a request")
-    group.add_argument("--dim", action="append", default=[], metavar="NAME=SIZE")
-    group.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--data", default="", help="a file of texts, one a line, or .jsonl")
+    parser.add_argument("--encoding", choices=("json", "binary"), default="json")
+    parser.add_argument("--batch", type=int, default=1, help="inputs a request")
+    parser.add_argument("--dim", action="append", default=[], metavar="NAME=SIZE")
+    parser.add_argument("--seed", type=int, default=0)
 
 
 def settings_of(options: Any, model: str) -> Settings:

@@ -163,11 +163,10 @@ class ServedModel:
         while self._tickets and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
 
-    async def stop(self, seconds: float = 5.0) -> None:
+    async def stop(self, seconds: float = 2.0) -> bool:
         """Fail what is still in flight, stop the engine, and wait for the worker up to ``seconds``.
 
-        A worker inside a native call cannot be ended: it is a daemon thread and goes with the
-        process.
+        Returns whether the worker ended: inside a native call it cannot be made to.
         """
         for ticket in list(self._tickets):
             if not ticket.future.done():
@@ -177,6 +176,7 @@ class ServedModel:
             await asyncio.to_thread(self._thread.join, seconds)
         if self._state != "failed":
             self._set_state("stopped", "stopped")
+        return not self._thread.is_alive()
 
     def _admit(self) -> None:
         health = self.health()

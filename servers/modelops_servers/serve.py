@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import json
 import math
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -31,6 +33,7 @@ from modelops_servers.loading import load
 from modelops_servers.model import ServedModel
 
 _EXAMPLE_VALUES = 64
+_HOST_HINT = "choose an address of this machine with --host, such as 127.0.0.1"
 
 
 @dataclass(frozen=True)
@@ -99,11 +102,17 @@ class _Process:
         finally:
             loading.cancel()
             stopping.cancel()
-            await asyncio.gather(*(m.stop() for m in self._models.values()))
+            ended = await asyncio.gather(*(m.stop() for m in self._models.values()))
             self._server.should_exit = True
             await serving
         if failure is not None:
             raise failure
+        if not all(ended):
+            # A native call that nobody can end would abort the interpreter on its way out.
+            self._progress("a call was still in the engine at the end of the drain; leaving it")
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
 
     def _on_signal(self, number: int) -> None:
         if self._stop.is_set():
@@ -196,7 +205,7 @@ def _bound(server: ServerConfig) -> Iterator[socket.socket]:
     except OSError as error:
         raise MissingEnvironmentError(
             f"cannot listen on {server.host}: {error.strerror or error}",
-            hint="choose an address of this machine with --host, such as 127.0.0.1",
+            hint=_HOST_HINT,
         ) from error
     with listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -204,9 +213,12 @@ def _bound(server: ServerConfig) -> Iterator[socket.socket]:
             listener.bind(address)
             listener.listen(BACKLOG)
         except OSError as error:
+            here = error.errno != errno.EADDRNOTAVAIL
             raise MissingEnvironmentError(
                 f"cannot listen on {server.host}:{server.port}: {error.strerror or error}",
-                hint="choose another port with --port; --port 0 takes a free one",
+                hint="choose another port with --port; --port 0 takes a free one"
+                if here
+                else _HOST_HINT,
             ) from error
         listener.setblocking(False)
         yield listener

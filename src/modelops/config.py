@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, SecretStr, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, SecretStr, model_validator
 
 from modelops.signature import Frozen
 
@@ -39,6 +39,9 @@ ApiKey = Annotated[SecretStr, AfterValidator(_api_key)]
 
 class ServerConfig(Frozen):
     """Where the gateway listens, who may call it, and how it leaves."""
+
+    # A refused key must not be quoted.
+    model_config = ConfigDict(hide_input_in_errors=True)
 
     host: str = "127.0.0.1"
     port: int = Field(default=8080, ge=0, le=65535)
@@ -94,6 +97,8 @@ class ModelConfig(Frozen):
 
 class GatewayConfig(Frozen):
     """Everything that one gateway process is told."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)
 
     server: ServerConfig = ServerConfig()
     limits: LimitsConfig = LimitsConfig()

