@@ -86,6 +86,8 @@ class OnnxExporter:
         tidy(model, exported.signature)
         progress("writing the ONNX file")
         ir.save(model, folder / ENTRY, external_data=DATA, size_threshold_bytes=_INLINE_BYTES)
+        if (data := folder / DATA).exists() and not data.stat().st_size:
+            data.unlink()
         found = model.graph.opset_imports.get("", opset)
         why = "the model holds attention" if attention and opset == _OPSET_ATTENTION else None
         return Written(

@@ -96,16 +96,20 @@ def attention_ranks(program: Any) -> set[int]:
 
 @contextmanager
 def _silent(*names: str) -> Iterator[None]:
-    # On failure torch logs whole graphs; the error says what matters.
+    # On failure torch logs whole graphs; the error says what matters. A filter, since torch sets
+    # the loggers' levels again when it is first used.
     loggers = [logging.getLogger(name) for name in names]
-    before = [logger.level for logger in loggers]
     for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
+        logger.addFilter(_drop)
     try:
         yield
     finally:
-        for logger, level in zip(loggers, before, strict=True):
-            logger.setLevel(level)
+        for logger in loggers:
+            logger.removeFilter(_drop)
+
+
+def _drop(_record: logging.LogRecord) -> bool:
+    return False
 
 
 def _output_names(prepared: Prepared, tensors: tuple[torch.Tensor, ...]) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ def read_samples(path: Path) -> list[Sample]:
     Raises:
         IntegrityError: the file does not hold samples.
     """
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="numpy") as file:
@@ -52,7 +52,7 @@ def read_samples(path: Path) -> list[Sample]:
             for key in file.keys():  # noqa: SIM118  safe_open is no mapping
                 number, side, name = key.split(".", 2)
                 pairs[int(number)][side == "out"][name] = file.get_tensor(key)
-    except (OSError, KeyError, ValueError, IndexError, TypeError) as error:
+    except (SafetensorError, OSError, KeyError, ValueError, IndexError, TypeError) as error:
         raise IntegrityError(f"{path.name} holds no golden samples: {error}") from error
     return [Sample(label, i, o) for label, (i, o) in zip(labels, pairs, strict=True)]
 

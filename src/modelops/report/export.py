@@ -12,7 +12,15 @@ from modelops.artifact.manifest import Parity, Precision, Source, Task, TextOpti
 from modelops.report.page import render
 from modelops.report.parity_picture import picture
 from modelops.report.units import nbytes, number, seconds
-from modelops.report.verdict import Verdict, dims_text, error_of, judge, worst
+from modelops.report.verdict import (
+    Verdict,
+    dims_text,
+    error_of,
+    judge,
+    shared_dims,
+    sizes_text,
+    worst,
+)
 from modelops.signature import Frozen, Signature
 
 
@@ -96,7 +104,9 @@ def to_html(report: ExportReport) -> str:
         picture=picture(report.parity),
         stack=_stack(report),
         scale=_scale(report),
-        dims_text=dims_text,
+        dims=shared_dims(report.parity),
+        sizes_text=sizes_text,
+        several=any(len(point.outputs) > 1 for point in report.parity.points),
         provenance=_provenance(report),
         next_commands=next_commands(report),
     )
@@ -133,7 +143,7 @@ def _facts(report: ExportReport) -> list[tuple[str, str, str | None]]:
             (
                 "Largest error",
                 number(error_of(output)),
-                f"relative; {output.output}, {dims_text(point.dims)}",
+                f"relative, at {dims_text(point.dims)}",
             )
         )
     facts.append(("Precision", found, "as asked" if asked == found else f"asked: {asked}"))
@@ -169,10 +179,15 @@ def _points(count: int) -> str:
 def _stack(report: ExportReport) -> list[tuple[str, float, str]]:
     total = report.total_seconds
     return [
-        (step.name, step.seconds / total, f"{seconds(step.seconds)} · {step.seconds / total:.0%}")
+        (step.name, step.seconds / total, f"{seconds(step.seconds)}, {_percent(step, total)}")
         for step in report.chain
         if total
     ]
+
+
+def _percent(step: Step, total: float) -> str:
+    share = step.seconds / total
+    return f"{share:.0%}" if share >= 0.005 else "under 1%"
 
 
 def _scale(report: ExportReport) -> list[tuple[str, int, float]]:

@@ -53,7 +53,7 @@ def picture(parity: Parity) -> Picture:
             return 0.0
         return 100 * min(max((math.log10(value) - low) / (high - low), 0.0), 1.0)
 
-    step = max(1, math.ceil((high - low) / 5))
+    step = max(1, math.ceil((high - low) / 3))
     return Picture(
         rows=tuple(
             Row(point, output, first=index == 0, at=place(error_of(output)))

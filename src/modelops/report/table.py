@@ -11,7 +11,7 @@ from modelops.report.export import ExportReport, next_commands
 from modelops.report.names import printable
 from modelops.report.terminal import grid, pairs, plain
 from modelops.report.units import nbytes, number, seconds
-from modelops.report.verdict import Verdict, dims_text, error_of
+from modelops.report.verdict import Verdict, error_of, shared_dims, sizes_text
 
 _TONE = {"good": "bold green", "bad": "bold red"}
 
@@ -53,7 +53,7 @@ def verdict_text(verdict: Verdict) -> Text:
 
 def parity_table(parity: Parity) -> RenderableType:
     """Return one line for each checked point, and for each output where there are several."""
-    dims = _shared_dims(parity)
+    dims = shared_dims(parity)
     several = any(len(point.outputs) > 1 for point in parity.points)
     table = grid(
         ("", "left"),
@@ -65,17 +65,10 @@ def parity_table(parity: Parity) -> RenderableType:
         ("cosine", "right"),
     )
     for point in parity.points:
-        sizes = " × ".join(str(point.dims[d]) for d in dims) if dims else dims_text(point.dims)
-        _add(table, point, sizes, several)
+        _add(table, point, sizes_text(point, dims), several)
     parts: list[RenderableType] = [table] if parity.points else []
     parts += [Text("✓ ", style="green").append_text(plain(check)) for check in parity.checks]
     return Group(*parts)
-
-
-def _shared_dims(parity: Parity) -> tuple[str, ...]:
-    """Return the dims that every point has, none where they differ."""
-    found = {tuple(point.dims) for point in parity.points}
-    return found.pop() if len(found) == 1 else ()
 
 
 def _add(table: Table, point: ParityPoint, sizes: str, several: bool) -> None:

@@ -68,6 +68,17 @@ def dims_text(dims: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {size}" for name, size in dims.items()) or "fixed sizes"
 
 
+def shared_dims(parity: Parity) -> tuple[str, ...]:
+    """Return the dims that every point has, in order; none where the points differ in them."""
+    found = {tuple(point.dims) for point in parity.points}
+    return found.pop() if len(found) == 1 else ()
+
+
+def sizes_text(point: ParityPoint, dims: Sequence[str]) -> str:
+    """Return ``3 × 7`` where ``dims`` head the column, and the dims with their names elsewhere."""
+    return " × ".join(str(point.dims[d]) for d in dims) if dims else dims_text(point.dims)
+
+
 def tolerance_text(tolerance: Tolerance) -> str:
     """Return the rule that every value, and every row, had to keep."""
     return (
