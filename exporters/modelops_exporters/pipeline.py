@@ -6,6 +6,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from modelops import __version__
 from modelops.artifact import Artifact, Store, hash_files, runs_code, trust
 from modelops.artifact.manifest import Manifest, Parity, Precision, Role, Tolerance
 from modelops.checkpoint import Checkpoint, open_checkpoint
@@ -141,7 +142,7 @@ def _trace(prepared: Prepared, request: ExportRequest) -> tuple[Traced, EagerRun
     }
     inputs = PreparedInputs(prepared, signature, request.seed).random(point, padded=True)
     tolerance = tolerance_for(precision_of(prepared.model))
-    found = check_padding(signature, eager, inputs, tolerance)
+    found = check_padding(signature, eager, eager, inputs, tolerance)
     if all(o.passed for o in found):
         return traced, eager
     why = next(o.why for o in found if not o.passed)
@@ -181,7 +182,7 @@ def _draft(
         entry=written.entry,
         signature=signature,
         source=prepared.source,
-        toolchain=written.toolchain,
+        toolchain={"modelops": __version__, **written.toolchain},
         precision=Precision(asked=prepared.precision_asked or found, found=found),
         opset=written.opset,
         text=prepared.text,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
 import re
+import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 
@@ -59,6 +61,7 @@ def trace(prepared: Prepared, *, seed: int) -> Traced:
     try:
         with (
             warnings.catch_warnings(),
+            contextlib.redirect_stderr(_WithoutGraphs(sys.stderr)),
             _silent("torch.export", "torch.fx.experimental.symbolic_shapes"),
         ):
             # torch's own deprecations inside its exporter; nothing that a caller could mend.
@@ -94,7 +97,7 @@ def attention_ranks(program: Any) -> set[int]:
     }
 
 
-@contextmanager
+@contextlib.contextmanager
 def _silent(*names: str) -> Iterator[None]:
     # On failure torch logs whole graphs; the error says what matters. A filter, since torch sets
     # the loggers' levels again when it is first used.
@@ -106,6 +109,19 @@ def _silent(*names: str) -> Iterator[None]:
     finally:
         for logger in loggers:
             logger.removeFilter(_drop)
+
+
+class _WithoutGraphs(io.TextIOBase):
+    """Passes on all but the half-made graph that torch.export prints when it fails."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return len(text) if "def forward(self, " in text else self._stream.write(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
 
 
 def _drop(_record: logging.LogRecord) -> bool:

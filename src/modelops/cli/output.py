@@ -25,8 +25,11 @@ JsonFlag = Annotated[
 def emit(result: BaseModel | dict[str, Any], *, as_json: bool, show: RenderableType | None) -> None:
     """Print ``result`` as JSON, or ``show`` (a rich renderable) for a person."""
     if as_json:
-        value = result if isinstance(result, dict) else result.model_dump(mode="json")
-        sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
+        if isinstance(result, dict):
+            text = json.dumps(result, ensure_ascii=False, allow_nan=False)
+        else:
+            text = result.model_dump_json()
+        sys.stdout.write(text + "\n")
         sys.stdout.flush()
         return
     from rich.console import Console

@@ -117,7 +117,7 @@ def check_parity(
         progress("checking that padding does not change an answer")
         point = points[min(1, len(points) - 1)]
         inputs = maker.random(point.dims, padded=True)
-        found = check_padding(signature, artifact, inputs, tolerance)
+        found = check_padding(signature, eager, artifact, inputs, tolerance)
         checked.append(
             ParityPoint(
                 label="alone or padded",
@@ -141,12 +141,16 @@ def check_parity(
 
 
 def check_padding(
-    signature: Signature, runtime: Runtime, inputs: Tensors, tolerance: Tolerance
+    signature: Signature,
+    eager: Eager,
+    runtime: Runtime,
+    inputs: Tensors,
+    tolerance: Tolerance,
 ) -> tuple[OutputParity, ...]:
-    """Compare each item of the padded batch ``inputs`` with the same item run alone.
+    """Compare each item of the padded batch ``inputs`` with eager's answer to it alone.
 
     Returns:
-        For each output the worst item, in which "eager" is the item alone.
+        For each output the worst item.
     """
     padding = signature.padding
     if padding is None:
@@ -157,7 +161,7 @@ def check_padding(
     for item, length in enumerate(lengths):
         # A dim that may not be so short keeps its padding down to the least size.
         keep = max(int(length), signature.dims[padding.dim].min)
-        alone = runtime.run(
+        alone = eager.run(
             {
                 t.name: _cut(inputs, t.name, t.shape, padding.dim, item, keep)
                 for t in signature.inputs

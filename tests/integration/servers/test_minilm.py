@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,15 +14,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def served(minilm: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    target = tmp_path_factory.mktemp("minilm") / "minilm"
-    subprocess.run(
-        [sys.executable, "-m", "modelops", "export", str(minilm), "--to", "onnx", "-o", target],
-        check=True,
-        capture_output=True,
-        timeout=280,
-    )
-    server = start(str(target))
+def served(minilm_artifact: Path) -> Iterator[Server]:
+    server = start(str(minilm_artifact))
     yield server
     server.close()
 
