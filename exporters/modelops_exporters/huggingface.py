@@ -24,24 +24,19 @@ from modelops_exporters.tokens import Tokens, read_tokens
 
 @dataclass(frozen=True)
 class Head:
-    """One kind of model: its transformers class, and what its graph returns."""
+    """One kind of model: its task, and which of its results the graph returns."""
 
     task: Task
-    auto_class: str
     output: str
 
 
 # A new architecture with a known head needs nothing here; a new head is one line.
 _HEADS = {
-    "ForSequenceClassification": Head(
-        "text-classification", "AutoModelForSequenceClassification", "logits"
-    ),
-    "ForTokenClassification": Head(
-        "token-classification", "AutoModelForTokenClassification", "logits"
-    ),
-    "Model": Head("tensor", "AutoModel", "last_hidden_state"),
+    "ForSequenceClassification": Head("text-classification", "logits"),
+    "ForTokenClassification": Head("token-classification", "logits"),
+    "Model": Head("tensor", "last_hidden_state"),
 }
-_EMBEDDING = Head("embedding", "AutoModel", "last_hidden_state")
+_EMBEDDING = Head("embedding", "last_hidden_state")
 _TOKEN_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _DEFAULT_BATCH = DimRange(min=1, max=64)
 
@@ -74,9 +69,9 @@ def prepare(checkpoint: Checkpoint, progress: Progress) -> Prepared:
     folder = checkpoint.path
     config = _config(folder)
     sentence = read_sentence_head(folder)
-    head = _head(config, sentence)
+    head, architecture = _head(config, sentence)
     progress(f"building {config.model_type}, {head.task}")
-    model = _build(head, config)
+    model = _build(architecture, config)
     notes = list(load_weights(model, checkpoint))
     notes += _as_float32(model)
     tokens = read_tokens(folder, checkpoint.carried)
@@ -135,14 +130,18 @@ def _config(folder: Path) -> Any:
         ) from error
 
 
-def _head(config: Any, sentence: SentenceHead | None) -> Head:
+def _head(config: Any, sentence: SentenceHead | None) -> tuple[Head, str | None]:
+    """Return the head and the transformers class; None for the encoder that AutoModel knows."""
     if sentence is not None:
-        return _EMBEDDING
+        return _EMBEDDING, None
     names = config.architectures or []
     for name in names:
+        # A language model's head gives text, and two stacks take inputs that no folder describes.
+        if "HeadModel" in name or (config.is_encoder_decoder and "Encoder" not in name):
+            continue
         for suffix, head in _HEADS.items():
             if name.endswith(suffix):
-                return head
+                return head, name
     shown = ", ".join(names) or f"of type {config.model_type}, which names no architecture"
     raise ExportError(
         f"a model {shown} cannot be exported from its folder alone; known are "
@@ -152,20 +151,30 @@ def _head(config: Any, sentence: SentenceHead | None) -> Head:
     )
 
 
-def _build(head: Head, config: Any) -> torch.nn.Module:
+def _build(architecture: str | None, config: Any) -> torch.nn.Module:
     import transformers
 
     config.use_cache = False
-    auto = getattr(transformers, head.auto_class)
+    known: Any = transformers.AutoModel
+    if architecture is not None:
+        known = getattr(transformers, architecture, None)
+    if known is None:
+        raise ExportError(
+            f"transformers {transformers.__version__} has no {architecture}",
+            hint="upgrade transformers, or export by --model or --recipe",
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # transformers' own deprecations
-            model: torch.nn.Module = auto.from_config(config, trust_remote_code=False)
-    except ValueError as error:
+            if architecture is None:
+                model: torch.nn.Module = known.from_config(config, trust_remote_code=False)
+            else:
+                model = known(config)
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise ExportError(
-            f"transformers has no {head.auto_class} for {config.model_type}: "
+            f"transformers cannot build {architecture or config.model_type} from config.json: "
             f"{str(error).splitlines()[0]}",
-            hint="export by --model or --recipe",
+            hint="compare config.json with the one that was trained, or export by --recipe",
         ) from error
     return model
 

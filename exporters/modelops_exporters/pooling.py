@@ -16,7 +16,7 @@ _MODES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
@@ -48,7 +48,7 @@ class Pooling(torch.nn.Module):
             weight = weight * weight.cumsum(dim=1)
         total = weight.sum(dim=1).clamp(min=1e-9)
         pooled = (tokens * weight).sum(dim=1)
-        return pooled / (total.sqrt() if mode == "mean_sqrt_len" else total)
+        return pooled / (total.sqrt() if mode == "mean_sqrt_len_tokens" else total)
 
 
 class Dense(torch.nn.Module):
@@ -129,8 +129,11 @@ def read_sentence_head(folder: Path) -> SentenceHead | None:
 def _pooling(config: dict[str, Any]) -> Pooling:
     # Newer folders name the mode; older ones have a flag for each.
     named = config.get("pooling_mode")
-    modes = [named] if isinstance(named, str) else [m for k, m in _MODES.items() if config.get(k)]
-    if not modes or not set(modes) <= set(_MODES.values()):
+    if isinstance(named, str | list):
+        modes = [named] if isinstance(named, str) else named
+    else:
+        modes = [mode for flag, mode in _MODES.items() if config.get(flag)]
+    if not modes or not all(mode in _MODES.values() for mode in modes):
         raise ExportError(f"the pooling {modes or config} is not known here")
     return Pooling(tuple(modes))
 
