@@ -29,6 +29,8 @@ from modelops_exporters.factory import importable
 from modelops_exporters.pipeline import prepare_source
 
 _LEAST_RUNS = 5
+_LEAST_RUNS_A_TURN = 2
+_TURN_SECONDS = 0.2
 _ANY = Tolerance(atol=float("1e30"), rtol=float("1e30"), min_cosine=-1.0)
 
 
@@ -123,6 +125,20 @@ def _warm_compiler(runtime: Runtime, maker: RandomInputs, signature: Signature) 
         raise
 
 
+def _turn(runtime: Runtime, inputs: Tensors) -> list[float]:
+    """Time one contender for a moment, by turns: a slow one of the machine's falls on all of them.
+
+    The first call is left out: the threads of the one before may still be spinning.
+    """
+    runtime.run(inputs)
+    found: list[float] = []
+    while sum(found) < _TURN_SECONDS or len(found) < _LEAST_RUNS_A_TURN:
+        started = time.perf_counter()
+        runtime.run(inputs)
+        found.append(time.perf_counter() - started)
+    return found
+
+
 def _measure(
     contenders: dict[str, Runtime],
     inputs: Tensors,
@@ -140,12 +156,9 @@ def _measure(
     times: dict[str, list[float]] = {name: [] for name in contenders}
     progress(f"measuring {shown}")
     deadline = time.perf_counter() + seconds * len(contenders)
-    # By turns, so that a slow moment of the machine falls on all of them.
     while time.perf_counter() < deadline or len(next(iter(times.values()))) < _LEAST_RUNS:
         for name, runtime in contenders.items():
-            started = time.perf_counter()
-            runtime.run(inputs)
-            times[name].append(time.perf_counter() - started)
+            times[name] += _turn(runtime, inputs)
     first = next(iter(contenders))
     base = float(np.median(times[first]))
     items = dims.get(signature.batch_dim or "", 1)

@@ -145,7 +145,8 @@ def flat_outputs(result: Any) -> list[tuple[str, torch.Tensor]]:
         raise ExportError("forward returns no tensor")
     if len(paths) == 1 and not any(isinstance(step, str) for step in paths[0]):
         return [("output", found[0][1])]
-    names = _leaf_names(paths, [f"output_{i}" for i in range(len(paths))])
+    heads = [path[0] for path in paths if path and isinstance(path[0], int)]
+    names = _leaf_names(paths, [f"output_{i}" for i in range(max(heads, default=-1) + 1)])
     return [(name, tensor) for name, (_, tensor) in zip(names, found, strict=True)]
 
 

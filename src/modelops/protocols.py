@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy.typing as npt
 
@@ -84,6 +84,9 @@ class Health:
 
 class TensorEngine(Protocol):
     """One loaded model that answers tensors. Called from one thread at a time."""
+
+    formats: ClassVar[tuple[str, ...]]
+    """The artifact formats that it can serve."""
 
     def start(self) -> None:
         """Load and warm up; when it returns the engine is ready. Raises on any failure."""
