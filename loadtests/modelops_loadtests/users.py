@@ -5,6 +5,7 @@ Only for a process of locust's own: importing locust patches the standard librar
 
 from __future__ import annotations
 
+import logging
 import time
 from itertools import count
 from random import Random
@@ -29,6 +30,8 @@ from modelops_loadtests.scenarios.scenario import (
 from modelops_loadtests.scenarios.tensors import TensorsScenario
 from modelops_loadtests.spec import base_url
 from modelops_loadtests.transport import Exchange, Transport
+
+_log = logging.getLogger(__name__)
 
 
 class Sink(Protocol):
@@ -89,8 +92,9 @@ class ScenarioUser(User):
             except ModelopsError as error:
                 self.environment.process_exit_code = error.exit_code
                 hint = f" ({error.hint})" if error.hint else ""
+                _log.error("%s%s", error.message, hint)
                 self.environment.runner.quit()
-                raise StopTest(f"{error.message}{hint}") from error
+                raise StopTest(error.message) from error
         self.scenario: Scenario = cls.prepared
         self.rng = Random(f"{self.seed()}/{self.number}")  # noqa: S311
         self.transport = Transport(base, timeout=self.timeout, headers=headers)

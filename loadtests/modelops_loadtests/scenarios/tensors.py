@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Self
 from urllib.parse import quote
@@ -122,19 +122,33 @@ def _read_metadata(
     metadata: Mapping[str, Any],
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], dict[str, tuple[int, int]]]:
     dims = metadata.get("parameters", {}).get("dims", {})
-    ranges = {str(d): (int(r["min"]), int(r["max"])) for d, r in dims.items()}
+    ranges = {str(d): _range(r) for d, r in dims.items()}
     inputs = tuple(_tensor(t) for t in metadata["inputs"])
     if not inputs:
         raise ValueError("no inputs")
+    unnamed = [sum(d == -1 for d in t.shape) for t in inputs]
+    if all(count in (0, len(ranges)) for count in unnamed):
+        # Ranges by name, and as many dynamic axes without one: they come in the same order.
+        inputs = tuple(_named(t, list(ranges)) for t in inputs)
     return inputs, tuple(_tensor(t) for t in metadata["outputs"]), ranges
+
+
+def _range(raw: Any) -> tuple[int, int]:
+    low, high = (raw["min"], raw["max"]) if isinstance(raw, dict) else raw
+    return int(low), int(high)
+
+
+def _named(tensor: Tensor, names: list[str]) -> Tensor:
+    left = iter(names)
+    return replace(tensor, shape=tuple(next(left) if d == -1 else d for d in tensor.shape))
 
 
 def _tensor(raw: Mapping[str, Any]) -> Tensor:
     parameters = raw.get("parameters", {})
     shape = tuple(int(s) for s in raw["shape"])
     named = parameters.get("shape", shape)
-    if len(named) != len(shape) or raw["datatype"] not in BY_OIP:
-        raise ValueError(f"tensor {raw['name']}")
+    if raw["datatype"] not in BY_OIP:
+        raise ValueError(f"tensor {raw['name']} is {raw['datatype']}")
     bounds = parameters.get("bounds")
     return Tensor(
         name=str(raw["name"]),

@@ -188,6 +188,10 @@ def _tensor(spec: TensorSpec) -> dict[str, Any]:
         "name": spec.name,
         "datatype": DTYPES[spec.dtype].oip,
         "shape": [d if isinstance(d, int) else -1 for d in spec.shape],
+        "parameters": {
+            "shape": list(spec.shape),
+            **({"bounds": list(spec.bounds)} if spec.bounds is not None else {}),
+        },
     }
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from modelops_loadtests.runner import run
 
 from modelops.errors import InputError, MeasurementError, ModelNotFoundError, UsageError
+from modelops_loadtests.runner import run
 
 pytestmark = pytest.mark.slow
 Upstream = Callable[..., str]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from modelops_loadtests.runner import run
 
 pytestmark = [

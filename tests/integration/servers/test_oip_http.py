@@ -238,7 +238,9 @@ def test_the_protocol_timeout_is_a_deadline(server: Server) -> None:
 def test_versions_and_metadata(server: Server) -> None:
     meta = server.get("/v2/models/mlp").json()
     assert meta["versions"] == ["1"]
-    assert meta["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}]
+    assert meta["inputs"] == [
+        {"name": "x", "datatype": "FP32", "shape": [-1, 4], "parameters": {"shape": ["batch", 4]}}
+    ]
     facts = meta["parameters"]
     assert facts["provider"] == "cpu"
     assert facts["threads"] >= 1

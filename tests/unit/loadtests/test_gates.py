@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from modelops_loadtests.gates import Gate, Measured, judge, overall, parse
 
 from modelops.errors import UsageError
+from modelops_loadtests.gates import Gate, Measured, judge, overall, parse
 
 
 def seen(values: list[float], failed: int = 0, **rates: float) -> Measured:

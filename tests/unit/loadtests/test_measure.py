@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from modelops_loadtests.measure import Window, errors, measure, measured, rates, summary
 from modelops_loadtests.samples import Sample, SampleLog, SampleTable
 from modelops_loadtests.validity import problems

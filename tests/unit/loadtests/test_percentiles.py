@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
+
 from modelops_loadtests.percentiles import (
     binomial_tail,
     needed,
@@ -13,7 +15,6 @@ from modelops_loadtests.percentiles import (
     rate_bound,
     surely_above,
 )
-from scipy import stats
 
 
 @given(

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from modelops.errors import InputError, ModelNotFoundError, UsageError
 from modelops_loadtests.scenarios.embeddings import EmbeddingsScenario, read_texts
 from modelops_loadtests.scenarios.scenario import BadAnswerError, Reply, Settings
 from modelops_loadtests.scenarios.tensors import TensorsScenario
 from modelops_loadtests.spec import base_url
-
-from modelops.errors import InputError, ModelNotFoundError, UsageError
 
 METADATA = {
     "inputs": [
@@ -111,8 +111,19 @@ def test_tensors_fit_the_metadata_and_the_sizes_asked_for() -> None:
     assert max(ids["data"]) <= 9
 
 
+def test_ranges_name_the_dynamic_axes_where_the_tensors_do_not() -> None:
+    inputs = [{"name": n, "datatype": "INT64", "shape": [-1, -1]} for n in ("ids", "mask")]
+    dims = {"batch": [1, 64], "sequence": [2, 512]}
+    metadata = {**METADATA, "inputs": inputs, "parameters": {"dims": dims}}
+    settings = Settings("m", dims={"sequence": 7})
+    scenario = TensorsScenario.prepare(settings, lambda _path: (200, metadata))
+    assert [t["shape"] for t in json.loads(scenario.request(Random(0)).body)["inputs"]] == [
+        [1, 7]
+    ] * 2
+
+
 def test_an_unknown_dim_or_size_is_refused() -> None:
-    with pytest.raises(UsageError, match="outside 2..32"):
+    with pytest.raises(UsageError, match=r"outside 2\.\.32"):
         TensorsScenario.prepare(Settings("m", dims={"sequence": 64}), described)
     with pytest.raises(UsageError, match="no dynamic dim"):
         TensorsScenario.prepare(Settings("m", dims={"frames": 6}), described)
