@@ -81,7 +81,6 @@ def _short_name(path: Path) -> str:
 
 def _fetch(repo: str, revision: str | None, cache_dir: Path | None) -> Path:
     try:
-        import httpx
         from huggingface_hub import HfApi, snapshot_download
         from huggingface_hub.errors import HFValidationError
     except ModuleNotFoundError as error:
@@ -107,7 +106,11 @@ def _fetch(repo: str, revision: str | None, cache_dir: Path | None) -> Path:
             ignore_patterns=["*.py", *(_SAFETENSORS_ONLY if safe else ())],
             local_files_only=_offline(),
         )
-    except (HFValidationError, OSError, ValueError, httpx.HTTPError) as error:
+    except Exception as error:
+        # The hub's client has changed its HTTP library more than once; its errors share no base.
+        transport = type(error).__module__.startswith(("httpx", "httpcore", "requests"))
+        if not transport and not isinstance(error, HFValidationError | OSError | ValueError):
+            raise
         raise _translated(error, repo, revision, endpoint) from error
     return Path(str(folder))
 

@@ -138,16 +138,18 @@ def test_c2_one_refused_global_among_good_tensors_is_never_retried(
 def test_c2_a_global_that_another_library_allowed_stays_refused(tmp_path: Path) -> None:
     path = tmp_path / "weights.pt"
     torch.save({"weight": torch.ones(2), "x": Touch(tmp_path / "marker")}, path)
-    with torch.serialization.safe_globals([os.system, (os.system, "posix.system")]):
-        with pytest.raises(UnsafeInputError, match=r"posix\.system"):
-            open_checkpoint(str(path))
+    with (
+        torch.serialization.safe_globals([os.system, (os.system, "posix.system")]),
+        pytest.raises(UnsafeInputError, match=r"posix\.system"),
+    ):
+        open_checkpoint(str(path))
     assert not (tmp_path / "marker").exists()
 
 
 def test_more_than_ten_refused_globals_are_counted(tmp_path: Path) -> None:
     body = b"".join(b"cmod%d\nThing\n" % i for i in range(13))
     path = archive(tmp_path / "w.pt", b"\x80\x02(" + body + b"t.")
-    with pytest.raises(UnsafeInputError, match="13 things.*and 3 more"):
+    with pytest.raises(UnsafeInputError, match=r"13 things.*and 3 more"):
         open_checkpoint(str(path))
 
 
@@ -349,6 +351,9 @@ def test_honest_files_load_exactly(tmp_path: Path, legacy: bool) -> None:
         "view": torch.arange(10.0)[3:7],
         "parameter": torch.nn.Parameter(torch.ones(2)),
     }
+    if legacy:
+        # torch itself does not read these from the format of before 1.6.
+        held = {k: v for k, v in held.items() if k not in ("f8", "u16")}
     path = tmp_path / "w.pt"
     torch.save(held, path, _use_new_zipfile_serialization=not legacy)
     tensors = open_checkpoint(str(path)).tensors()
@@ -356,9 +361,9 @@ def test_honest_files_load_exactly(tmp_path: Path, legacy: bool) -> None:
     for name, value in held.items():
         assert tensors[name].dtype == value.dtype
         assert tensors[name].shape == value.shape
-        assert tensors[name].float().equal(value.float()) or value.is_complex()
+        assert value.is_complex() or tensors[name].float().equal(value.float())
     infos = {t.name: (t.dtype, t.shape) for t in inspect_checkpoint(str(path)).tensors}
-    assert infos["f8"] == ("float8_e4m3fn", (4,))
+    assert legacy or infos["f8"] == ("float8_e4m3fn", (4,))
     assert infos["transposed"] == ("float32", (3, 2))
 
 
@@ -385,7 +390,7 @@ def test_flipped_bytes_never_give_anything_but_our_errors(tmp_path: Path, data, 
     try:
         open_checkpoint(str(path)).tensors()
     except ModelopsError as error:
-        assert error.exit_code == 3
+        assert error.exit_code == 3  # noqa: PT017  most inputs raise nothing
 
 
 @settings(
@@ -399,4 +404,4 @@ def test_random_pickles_never_give_anything_but_our_errors(tmp_path: Path, body,
         try:
             open_checkpoint(str(path)).tensors()
         except ModelopsError as error:
-            assert error.exit_code == 3
+            assert error.exit_code == 3  # noqa: PT017  most inputs raise nothing
