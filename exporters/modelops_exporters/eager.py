@@ -30,7 +30,8 @@ class EagerRuntime:
             ExportError: the model itself fails on these inputs.
         """
         tensors = [to_torch(inputs[name]) for name in self._inputs]
-        with torch.inference_mode():
+        # Not inference_mode: a tensor that the model keeps must still be fit for tracing.
+        with torch.no_grad():
             try:
                 results = self._model(*tensors)
             except (RuntimeError, IndexError, ValueError, TypeError) as error:

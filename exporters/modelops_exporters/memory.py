@@ -29,11 +29,11 @@ def memory_estimate(program: Any, signature: Signature) -> Callable[[dict[str, i
         own, scratch = _nbytes(node.meta.get("val")), _scores(node)
         sizes |= {own: None, scratch: None}
         steps.append((node.name, own, scratch))
-    free = sorted(symbols, key=str)
-    evaluate = sympy.lambdify(free, list(sizes), modules="math")
 
     def estimate(dims: dict[str, int]) -> int:
-        values = dict(zip(sizes, evaluate(*(dims[symbols[s]] for s in free)), strict=True))
+        known = {symbol: sympy.Integer(dims[dim]) for symbol, dim in symbols.items()}
+        # Substituted, not compiled: torch's own functions (FloorDiv and kin) evaluate themselves.
+        values = {size: int(size.xreplace(known)) for size in sizes}
         position = {n.name: i for i, n in enumerate(order)}
         alive: dict[str, int] = {}
         most = 0

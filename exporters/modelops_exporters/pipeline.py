@@ -11,8 +11,15 @@ from modelops.artifact import Artifact, Store, hash_files, runs_code, trust
 from modelops.artifact.manifest import Manifest, Parity, Precision, Role, Tolerance
 from modelops.checkpoint import Checkpoint, open_checkpoint
 from modelops.errors import ParityError, UsageError, VerificationError
-from modelops.parity import check_parity, choose_points, tolerance_for, write_samples
+from modelops.parity import (
+    check_parity,
+    choose_points,
+    compare_outputs,
+    tolerance_for,
+    write_samples,
+)
 from modelops.parity.check import Sample, check_padding
+from modelops.parity.inputs import Arrays
 from modelops.parity.samples import SAMPLES
 from modelops.progress import Progress
 from modelops.protocols import ExportedProgram, Exporter, Written
@@ -134,14 +141,16 @@ def _trace(prepared: Prepared, request: ExportRequest) -> tuple[Traced, EagerRun
     traced = trace(prepared, seed=request.seed)
     signature = traced.signature
     eager = EagerRuntime(prepared.model, signature.inputs, tuple(t.name for t in signature.outputs))
+    maker = PreparedInputs(prepared, signature, request.seed)
+    tolerance = _tolerance(request, prepared)
+    _check_repeatable(signature, eager, maker.random(traced.example), tolerance)
     if signature.padding is None:
         return traced, eager
     point = {
         name: min(r.max, max(r.min, 2 * traced.example[name] - 1))
         for name, r in signature.dims.items()
     }
-    inputs = PreparedInputs(prepared, signature, request.seed).random(point, padded=True)
-    tolerance = tolerance_for(precision_of(prepared.model))
+    inputs = maker.random(point, padded=True)
     found = check_padding(signature, eager, eager, inputs, tolerance)
     if all(o.passed for o in found):
         return traced, eager
@@ -152,6 +161,21 @@ def _trace(prepared: Prepared, request: ExportRequest) -> tuple[Traced, EagerRun
     )
     plain = signature.model_copy(update={"padding": None})
     return Traced(ExportedProgram(traced.exported.program, plain), traced.example), eager
+
+
+def _check_repeatable(
+    signature: Signature, eager: EagerRuntime, inputs: Arrays, tolerance: Tolerance
+) -> None:
+    """Refuse a model that answers one input twice in two ways: parity would be chance."""
+    first, second = eager.run(inputs), eager.run(inputs)
+    for found in compare_outputs(signature.outputs, first, second, tolerance):
+        # NaN is parity's to tell; here only what changes from run to run.
+        if found.why is not None and found.max_abs is not None:
+            raise ParityError(
+                f"eager PyTorch itself answers the same input in two ways: output "
+                f"{found.output!r}, {found.why}",
+                hint="a random operator or a dropout runs also in eval(); take it out of forward",
+            )
 
 
 def _carry(prepared: Prepared, folder: Path) -> None:

@@ -132,7 +132,7 @@ def _output_names(prepared: Prepared, tensors: tuple[torch.Tensor, ...]) -> tupl
     model = prepared.model
     if not isinstance(model, FlatModel):
         raise TypeError("a prepared model is a FlatModel")
-    with torch.inference_mode():
+    with torch.no_grad():  # not inference_mode: what the model keeps must be fit for tracing
         try:
             found = model.named_outputs(tensors)
         except ExportError:

@@ -144,5 +144,45 @@ class Double(nn.Module):
         return self.a(x)
 
 
+class Noisy(Decides):
+    """Drops out in eval() too."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(self.a(x), 0.5, training=True)
+
+
+class Logs(Decides):
+    """NaN on every other input."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.log(self.a(x))
+
+
+class Keeps(Decides):
+    """Keeps a tensor from its first call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.count is None:
+            self.count = torch.tensor(3.0)
+        return self.a(x) / self.count
+
+
+class Image(nn.Module):
+    """Convolutions whose sizes are rounded down."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.c = nn.Conv2d(3, 4, 3, stride=2, padding=1)
+        self.a = nn.Linear(4, 5)
+
+    def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        found = self.c(image)
+        return self.a(found.mean((2, 3))).argmax(-1), found
+
+
 def not_a_module() -> int:
     return 3

@@ -192,3 +192,33 @@ def test_the_wrong_number_of_output_names(export_zoo) -> None:
             "right=float32[batch,4]",
             output_names=("one", "two", "three"),
         )
+
+
+def test_sizes_that_are_computed_are_named_by_their_formula(export_zoo) -> None:
+    result = export_zoo(
+        "Image",
+        "image=float32[batch,3,height,width]",
+        dims=("height=8..40", "width=8..40"),
+        output_names=("label", "features"),
+    )
+    label, features = open_artifact(result.path).manifest.signature.outputs
+    assert (label.dtype, label.shape) == ("int64", ("batch",))
+    assert "height" in str(features.shape[2])
+    image = np.zeros((3, 3, 21, 16), np.float32)
+    assert session(result).run(["features"], {"image": image})[0].shape == (3, 4, 11, 8)
+
+
+def test_a_model_that_answers_in_two_ways_is_refused(export_zoo, tmp_path: Path) -> None:
+    with pytest.raises(ParityError, match="in two ways"):
+        export_zoo("Noisy", "x=float32[batch,4]")
+    assert published(tmp_path) == []
+
+
+def test_nan_never_passes(export_zoo, tmp_path: Path) -> None:
+    with pytest.raises(ParityError, match="eager itself gives NaN"):
+        export_zoo("Logs", "x=float32[batch,4]")
+    assert published(tmp_path) == []
+
+
+def test_a_model_that_keeps_a_tensor_can_be_traced(export_zoo) -> None:
+    assert export_zoo("Keeps", "x=float32[batch,4]").parity.passed
