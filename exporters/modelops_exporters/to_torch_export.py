@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import warnings
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
@@ -54,8 +55,11 @@ class TorchExportExporter:
                     for key in _ORIGINS:
                         node.meta.pop(key, None)
         program.example_inputs = None
+        # By way of memory: on a full disk torch's own writer ends the whole process.
+        archive = io.BytesIO()
         with _quiet():
-            torch.export.save(program, folder / ENTRY)
+            torch.export.save(program, archive)
+        (folder / ENTRY).write_bytes(archive.getbuffer())
         return Written(entry=ENTRY, toolchain={"torch": version("torch")})
 
     def check(self, folder: Path, manifest: Manifest) -> list[str]:

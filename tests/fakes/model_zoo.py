@@ -184,5 +184,12 @@ class Image(nn.Module):
         return self.a(found.mean((2, 3))).argmax(-1), found
 
 
-def not_a_module() -> int:
-    return 3
+class Wide(nn.Module):
+    """More weights than a small file may hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(256, 256)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.a(x)

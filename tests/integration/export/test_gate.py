@@ -146,6 +146,32 @@ def test_x13_killed_in_the_middle(export_zoo, tmp_path: Path, number: signal.Sig
     assert not list(root.glob(".staging-*"))
 
 
+@pytest.mark.parametrize("target", ["onnx", "torch-export"])
+def test_x13_a_full_disk_publishes_nothing(tmp_path: Path, target: str) -> None:
+    import torch
+    from model_zoo import Wide
+
+    torch.save(Wide().state_dict(), tmp_path / "Wide.pt")
+    code = (
+        "import resource, sys\n"
+        "from modelops.cli.main import main\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
+        "main(sys.argv[1:])\n"
+    )
+    options = ["--model", "model_zoo:Wide", "--input", "x=float32[batch,256]", "--to", target]
+    done = subprocess.run(
+        [sys.executable, "-c", code, "export", "Wide.pt", *options],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "fakes")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 5, done.stderr
+    assert "nothing was published" in done.stderr
+    assert not (tmp_path / "artifacts" / "Wide").exists()
+
+
 def test_x14_x16_two_at_once_and_elsewhere_give_one_digest(export_zoo, tmp_path: Path) -> None:
     first = export_zoo("Frames", INPUT)
     other = tmp_path / "another" / "folder"
