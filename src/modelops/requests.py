@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from modelops.artifact.manifest import Parity, Tolerance
+from modelops.artifact.manifest import ArtifactName, Parity, Tolerance
 from modelops.signature import DimRange, Frozen, TensorSpec
 
 DEFAULT_MEMORY_BUDGET = 512 * 2**20
@@ -39,7 +39,7 @@ class ExportRequest(Frozen):
     source: str
     target: str = "onnx"
     output: Path | None = None
-    name: str | None = None
+    name: ArtifactName | None = None
     model: str | None = None
     model_args: dict[str, Any] = Field(default_factory=dict)
     inputs: tuple[TensorSpec, ...] = ()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from modelops.signature import Frozen, Signature
 
@@ -16,6 +16,18 @@ Task = Literal[
     "tensor", "embedding", "text-classification", "token-classification", "text-generation"
 ]
 Role = Literal["model", "evidence"]
+
+
+def _artifact_name(value: str) -> str:
+    if not 0 < len(value) <= 128 or value in (".", "..") or set(value) & set("/\\"):
+        raise ValueError(f"{value[:128]!r} is no name of an artifact")
+    if not value.isprintable():
+        raise ValueError("the name of an artifact holds a control character")
+    return value
+
+
+ArtifactName = Annotated[str, AfterValidator(_artifact_name)]
+"""What a model is called, and served as: one part of a path, printable."""
 
 
 class Source(Frozen):
@@ -114,7 +126,7 @@ class Manifest(Frozen):
     """One artifact version. ``digest`` covers what it computes, ``seal`` the manifest itself."""
 
     schema_version: Literal[1] = 1
-    name: str
+    name: ArtifactName
     digest: str
     format: str
     task: Task

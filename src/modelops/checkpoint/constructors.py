@@ -62,7 +62,7 @@ def construct(maker: Global, args: Any) -> tuple[Any, str | None]:
             return _ordered_dict(pairs, opaque)
         case "torch.Size", (tuple() as shape,):
             return (shape, None) if _is_shape(shape) else (opaque, "a shape that is none")
-        case "_codecs.encode", (str() as text, str()):
+        case "_codecs.encode", (str() as text, "latin1" | "latin-1"):
             return text.encode("latin1", "replace"), None
         case "torch._utils._rebuild_tensor" | "torch._utils._rebuild_tensor_v2", (
             StorageStub() as storage,
@@ -97,12 +97,20 @@ def construct(maker: Global, args: Any) -> tuple[Any, str | None]:
             if inner.path == maker.path:
                 return opaque, f"{maker.path} within itself"
             return construct(inner, inner_args)
-        case "builtins.set" | "collections.Counter" | "builtins.bytearray" | "builtins.complex", _:
-            flat = all(is_plain(a) or (isinstance(a, list) and all(map(is_plain, a))) for a in args)
+        case "builtins.bytearray", () | (bytes(),) | (str(), "latin1" | "latin-1"):
+            return opaque, None  # never of a number: that many bytes would be allocated
+        case "builtins.set" | "collections.Counter" | "builtins.complex", _:
+            flat = all(map(_is_flat, args))
             return opaque, None if flat else f"{maker.path} of values that are not plain"
         case "torch.device", _:
             return opaque, None if is_plain(args) else "a device that is none"
     return opaque, f"{maker.path} is called with arguments that torch.save does not write"
+
+
+def _is_flat(value: Any) -> bool:
+    if isinstance(value, dict):  # its keys are plain: the machine takes no others
+        return all(map(is_plain, value.values()))
+    return is_plain(value) or (isinstance(value, list) and all(map(is_plain, value)))
 
 
 def _ordered_dict(pairs: list[Any], opaque: Opaque) -> tuple[Any, str | None]:

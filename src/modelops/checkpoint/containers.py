@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,12 @@ from typing import Any
 from modelops.errors import CheckpointError
 
 MAX_DEPTH = 3
-_NOT_WEIGHTS = ("optim", "sched", "scaler", "rng", "exp_avg", "grad")
+# Words that begin a part of the name of training state, as in optimizer_states or amp.grad_scaler.
+_NOT_WEIGHTS = re.compile(
+    r"(?:^|[\W_])(?:optims?(?:[\W_]|$)|optimizer|sched(?:[\W_]|$)|(?:lr_?)?scheduler|(?:grad)?scaler|"
+    r"rng|exp_avg(?:_sq)?$|grads?$|gradients?$)",
+    re.IGNORECASE,
+)
 Path_ = tuple[str, ...]
 
 
@@ -33,9 +39,10 @@ def find_containers(root: Any, is_tensor: Callable[[Any], bool]) -> list[Contain
 
     A mapping is one when it holds tensors and besides them only plain values (a step counter), or
     when nine of ten values are tensors. Optimizer, scheduler and random states are none. Mappings
-    of nothing but single numbers (metrics) count only where there is nothing else.
+    of nothing but single numbers (metrics) count only where there is nothing else. A mapping that
+    stands in two places counts once.
     """
-    found = list(_search(root, (), is_tensor))
+    found = list(_search(root, (), is_tensor, set()))
     weights = [c for c, only_numbers in found if not only_numbers]
     return weights or [c for c, _ in found]
 
@@ -66,7 +73,7 @@ def choose(
     if len(found) > 1:
         raise CheckpointError(
             f"{path} holds {len(found)} state dicts: {_listing(found)}",
-            hint=f"choose one, such as --weights-key {found[0].key}",
+            hint=f"choose one, such as --weights-key {max(c.key for c in found)}",
         )
     return found[0]
 
@@ -80,10 +87,11 @@ def select(root: Any, path: Path_) -> dict[Any, Any]:
 
 
 def _search(
-    value: Any, path: Path_, is_tensor: Callable[[Any], bool]
+    value: Any, path: Path_, is_tensor: Callable[[Any], bool], seen: set[int]
 ) -> list[tuple[Container, bool]]:
-    if not isinstance(value, dict) or len(path) > MAX_DEPTH:
+    if not isinstance(value, dict) or len(path) > MAX_DEPTH or id(value) in seen:
         return []
+    seen.add(id(value))
     items = dict(dict.items(value))
     if {"state", "param_groups"} <= items.keys():
         return []
@@ -93,8 +101,12 @@ def _search(
         return [(container, all(len(t.shape) == 0 for t in tensors))]
     found: list[tuple[Container, bool]] = []
     for key, child in items.items():
-        if not any(word in str(key).lower() for word in _NOT_WEIGHTS):
-            found += _search(child, (*path, str(key)), is_tensor)
+        if not _NOT_WEIGHTS.search(str(key)):
+            found += _search(child, (*path, str(key)), is_tensor, seen)
+    own = {k for k, v in items.items() if isinstance(k, str) and is_tensor(v)}
+    if any(own & select(value, c.path[len(path) :]).keys() for c, _ in found):
+        # the same names here and further in: two versions of one model
+        found.append((Container(path, len(own)), False))
     return found
 
 
@@ -136,7 +148,9 @@ def _real_key(value: dict[Any, Any], key: str) -> Any:
 def _listing(found: list[Container]) -> str:
     if not found:
         return "it holds none at all"
-    listed = ", ".join(f"{c.key or '(the top level)'} ({c.tensors} tensors)" for c in found[:10])
+    listed = ", ".join(
+        f"{c.key[:200] or '(the top level)'} ({c.tensors} tensors)" for c in found[:10]
+    )
     return listed + (f" and {len(found) - 10} more" if len(found) > 10 else "")
 
 

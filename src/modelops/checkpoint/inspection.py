@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from pydantic import Field
 from modelops.checkpoint import containers, keys, safetensors_file, torch_file
 from modelops.checkpoint.constructors import is_allowed
 from modelops.checkpoint.opening import open_checkpoint
-from modelops.checkpoint.paths import open_regular
+from modelops.checkpoint.paths import inside, open_regular
 from modelops.checkpoint.sniff import sniff
 from modelops.checkpoint.source import resolve
 from modelops.checkpoint.standins import ITEMSIZE, TensorStub
@@ -23,6 +24,8 @@ from modelops.signature import Frozen
 
 _COUNTERS = ("step", "global_step", "epoch", "iteration", "iter", "num_updates", "best_metric")
 _WEIGHT_FILES = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.ckpt")
+# Written beside the weights by trainers: never opened, not even to look.
+_TRAINING_STATE = ("optimizer*", "scheduler*", "scaler*", "rng_state*", "training_args*")
 
 
 class TensorInfo(Frozen):
@@ -123,9 +126,12 @@ def inspect_checkpoint(source: str) -> Inspection:
 
 def _weights_in(folder: Path) -> list[Path]:
     """Return the files of a refused folder that look like weights and are its own."""
-    root = folder.resolve()
-    found = {path for pattern in _WEIGHT_FILES for path in folder.glob(pattern)}
-    return sorted(p for p in found if p.is_file() and p.resolve().is_relative_to(root))
+    found = []
+    for path in sorted({path for pattern in _WEIGHT_FILES for path in folder.glob(pattern)}):
+        if not any(path.match(pattern) for pattern in _TRAINING_STATE):
+            with suppress(InputError):
+                found.append(inside(folder, path.name))
+    return found
 
 
 def _look(path: Path, found: _Found) -> None:
@@ -169,7 +175,7 @@ def _look_inside(root: Any, found: _Found) -> None:
         found.progress |= {
             key: value
             for key in _COUNTERS
-            if isinstance(value := root.get(key), int | float) and math.isfinite(value)
+            if isinstance(value := root.get(key), int | float) and abs(value) < 1 << 63
         }
         found.trainer = _trainer(root) or found.trainer
 

@@ -106,7 +106,9 @@ def _read(path: Path, weights_key: str | None) -> tuple[list[str], tuple[str, ..
     if chosen.path:
         notes.append(f'took the weights from "{chosen.key}" ({chosen.tensors} tensors)')
     if chosen.skipped:
-        shown = ", ".join(chosen.skipped[:5]) + (" …" if len(chosen.skipped) > 5 else "")
+        shown = ", ".join(name[:60] for name in chosen.skipped[:5]) + (
+            " …" if len(chosen.skipped) > 5 else ""
+        )
         notes.append(f"left aside what is no tensor: {shown}")
     names = [name for name, value in held.items() if isinstance(name, str) and _is_stub(value)]
     return names, chosen.path, notes

@@ -67,7 +67,7 @@ _PYTHON2_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg", "cPickle":
 _MARK = object()
 
 
-class MalformedPickleError(ValueError):
+class _MalformedError(ValueError):
     """The opcodes are not those of a whole, well-formed pickle."""
 
 
@@ -83,6 +83,8 @@ class PickleContents:
     """Constructs that no ``torch.save`` of a state dict writes."""
     unsupported: dict[str, None] = field(default_factory=dict)
     """Opcodes that torch's weights-only loader does not read."""
+    damage: str | None = None
+    """Where it is truncated, corrupt or beyond the bounds on size; the rest is what came before."""
 
 
 class BoundedReader:
@@ -109,29 +111,28 @@ class BoundedReader:
     def _spend(self, data: bytes) -> bytes:
         self._left -= len(data)
         if self._left < 0:
-            raise MalformedPickleError(f"the pickle is larger than {MAX_PICKLE_BYTES >> 20} MiB")
+            raise _MalformedError(f"the pickle is larger than {MAX_PICKLE_BYTES >> 20} MiB")
         return data
 
 
 def walk(stream: IO[bytes], limit: int = MAX_PICKLE_BYTES) -> PickleContents:
     """Follow one pickle from the stream's position, which is left just behind it.
 
-    Raises:
-        MalformedPickleError: it is truncated, corrupt or beyond the bounds on size.
+    A pickle that breaks off has run all that came before: that is told together with ``damage``.
     """
     machine = _Machine()
     try:
         opcodes = pickletools.genops(BoundedReader(stream, limit))  # type: ignore[arg-type]
         for count, (opcode, arg, _) in enumerate(opcodes):
             if count > MAX_OPCODES:
-                raise MalformedPickleError(f"the pickle has more than {MAX_OPCODES} opcodes")
+                raise _MalformedError(f"the pickle has more than {MAX_OPCODES} opcodes")
             machine.step(opcode.name, arg)
-    except MalformedPickleError:
-        raise
+    except _MalformedError as error:
+        machine.found.damage = str(error)
     except (ValueError, IndexError, KeyError, TypeError, OverflowError, EOFError) as error:
-        raise MalformedPickleError(f"the pickle is damaged: {error}") from error
-    except (MemoryError, RecursionError) as error:
-        raise MalformedPickleError("the pickle does not fit in memory") from error
+        machine.found.damage = f"the pickle is damaged: {str(error)[:200]}"
+    except (MemoryError, RecursionError):
+        machine.found.damage = "the pickle does not fit in memory"
     return machine.found
 
 
@@ -146,6 +147,8 @@ class _Machine:
     def step(self, name: str, arg: Any) -> None:
         if name not in _TORCH_OPCODES:
             self.found.unsupported[name] = None
+        if isinstance(arg, str) and not arg.isascii():
+            arg = self.printable(arg)
         handler = _HANDLERS.get(name)
         if handler is not None:
             handler(self, arg)
@@ -154,6 +157,13 @@ class _Machine:
 
     def odd(self, what: str) -> None:
         self.found.oddities[what] = None
+
+    def printable(self, text: str) -> str:
+        """Escape half characters, which no terminal, JSON or file name can hold."""
+        shown = text.encode("utf-8", "backslashreplace").decode("utf-8")
+        if shown != text:
+            self.odd("text that is no Unicode")
+        return shown
 
     def find(self, module: Any, name: Any) -> Global:
         found = Global(_PYTHON2_MODULES.get(str(module), str(module)), str(name))
@@ -285,7 +295,7 @@ class _Machine:
     def tuple_of(self, size: int) -> None:
         items = tuple(self.stack[-size:])
         if len(items) < size:
-            raise MalformedPickleError("the pickle is damaged: its stack is empty")
+            raise _MalformedError("the pickle is damaged: its stack is empty")
         self.stack[-size:] = [items]
 
     def extend(self, items: list[Any]) -> None:
@@ -298,7 +308,7 @@ class _Machine:
     def set_items(self, items: list[Any]) -> None:
         target = self.stack[-1]
         if len(items) % 2:
-            raise MalformedPickleError("the pickle is damaged: a key without a value")
+            raise _MalformedError("the pickle is damaged: a key without a value")
         if not isinstance(target, dict):
             if not isinstance(target, Opaque):
                 self.odd("keys are set on something that is no dict")

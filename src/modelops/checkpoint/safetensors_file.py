@@ -142,6 +142,8 @@ def load(path: Path) -> Iterator[tuple[str, Tensor]]:
 
 
 def _entry(path: Path, name: str, value: Any) -> Entry:
+    if not _is_unicode(name):
+        raise _bad(path, name, "has a name that is no Unicode")
     if not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
         raise _bad(path, name, "does not have exactly dtype, shape and data_offsets")
     dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
@@ -157,8 +159,8 @@ def _entry(path: Path, name: str, value: Any) -> Entry:
         raise _bad(
             path,
             name,
-            f"takes {end - begin} bytes by its offsets, but {bits // 8} by its shape "
-            f"{_short(shape)} and dtype {dtype}",
+            f"takes {_short(end - begin)} bytes by its offsets, but {_short(bits // 8)} by its "
+            f"shape {_short(shape)} and dtype {dtype}",
         )
     return Entry(name, dtype, tuple(shape), begin, end)
 
@@ -187,8 +189,13 @@ def _is_size(value: Any) -> bool:
     return type(value) is int and 0 <= value < 1 << 62
 
 
-def _short(shape: list[int]) -> str:
-    return str(shape) if len(shape) <= 8 else f"of {len(shape)} dims"
+def _is_unicode(name: str) -> bool:
+    return name.isascii() or not any("\ud800" <= c <= "\udfff" for c in name)
+
+
+def _short(value: int | list[int]) -> str:
+    text = str(value)
+    return text if len(text) <= 120 else text[:120] + "…"
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

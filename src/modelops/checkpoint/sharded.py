@@ -66,7 +66,7 @@ def names_in(path: Path) -> list[str]:
     if scanned.fault:
         raise scanned.fault
     held = containers.select(scanned.root, ()) if isinstance(scanned.root, dict) else {}
-    return [k for k, v in held.items() if isinstance(v, TensorStub)]
+    return [k for k, v in held.items() if isinstance(k, str) and isinstance(v, TensorStub)]
 
 
 def _compare(name: str, weight_map: dict[str, str], held: dict[str, str]) -> None:

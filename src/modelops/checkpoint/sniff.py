@@ -19,6 +19,9 @@ def sniff(file: BinaryIO) -> Kind:
     file.seek(0)
     head = file.read(512)
     file.seek(0)
+    length = int.from_bytes(head[:8], "little")
+    if head[8:9] == b"{" and length <= size - 8:
+        return "safetensors"  # whatever its header spells further on
     if head.startswith(b"PK\x03\x04"):
         return "zip"
     if head.startswith(b"GGUF"):
@@ -31,10 +34,8 @@ def sniff(file: BinaryIO) -> Kind:
         return "tar"
     if _is_pickle_2(head):
         return "pickle"
-    if len(head) >= 9 and head[8:9] == b"{":
-        return "safetensors"
-    if size >= 8 and int.from_bytes(head[:8], "little") == 0:
-        return "safetensors"  # an empty header: damaged, and refused as such
+    if head[8:9] == b"{" or (size >= 8 and length == 0):
+        return "safetensors"  # its header is damaged, and refused as such
     if head and head[0] in _PICKLE_STARTS:
         return "pickle"
     return "unknown"

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from modelops.checkpoint.huggingface import CARRIED
-from modelops.errors import CheckpointError, InputError, MissingEnvironmentError, UsageError
+from modelops.errors import (
+    CheckpointError,
+    InputError,
+    MissingEnvironmentError,
+    UnsafeInputError,
+    UsageError,
+)
 from modelops.progress import Progress, silent
 
 _SCHEME = "hf://"
@@ -96,7 +102,8 @@ def _fetch(repo: str, revision: str | None, cache_dir: Path | None) -> Path:
             info = HfApi(endpoint=endpoint).model_info(repo, revision=revision)
             revision = info.sha or revision
             files = [sibling.rfilename for sibling in info.siblings or []]
-        safe = any(name.endswith(".safetensors") for name in files if "/" not in name)
+            _refuse_outside(files, repo)
+        safe = not {"model.safetensors", "model.safetensors.index.json"}.isdisjoint(files)
         folder = snapshot_download(
             repo,
             revision=revision,
@@ -106,6 +113,8 @@ def _fetch(repo: str, revision: str | None, cache_dir: Path | None) -> Path:
             ignore_patterns=["*.py", *(_SAFETENSORS_ONLY if safe else ())],
             local_files_only=_offline(),
         )
+    except InputError:
+        raise
     except Exception as error:
         # The hub's client has changed its HTTP library more than once; its errors share no base.
         transport = type(error).__module__.startswith(("httpx", "httpcore", "requests"))
@@ -113,6 +122,12 @@ def _fetch(repo: str, revision: str | None, cache_dir: Path | None) -> Path:
             raise
         raise _translated(error, repo, revision, endpoint) from error
     return Path(str(folder))
+
+
+def _refuse_outside(files: list[str], repo: str) -> None:
+    for name in files:
+        if name.startswith("/") or ".." in name.split("/"):
+            raise UnsafeInputError(f"{repo} names the file {name!r}, which leads out of its folder")
 
 
 def _offline() -> bool:
@@ -139,7 +154,7 @@ def _translated(
         return CheckpointError(f"{repo} has no revision {revision!r} on {where}")
     if isinstance(error, errors.HFValidationError):
         return CheckpointError(f"{repo!r} is no hub id: {error}")
-    if isinstance(error, errors.LocalEntryNotFoundError) or _offline():
+    if _offline():
         return MissingEnvironmentError(
             f"{repo} is not in the local cache, and HF_HUB_OFFLINE forbids fetching it",
             hint="unset HF_HUB_OFFLINE, or give a local folder",

@@ -108,4 +108,6 @@ def is_plain(value: Any) -> bool:
 
 
 def _is_scalar(value: Any) -> bool:
-    return value is None or isinstance(value, str | int | float | bytes)
+    if isinstance(value, int):
+        return value.bit_length() <= 4096  # Python will not print a much longer one
+    return value is None or isinstance(value, str | float | bytes)

@@ -15,7 +15,6 @@ from modelops.checkpoint.constructors import is_allowed
 from modelops.checkpoint.paths import open_regular
 from modelops.checkpoint.pickle_machine import (
     MAX_PICKLE_BYTES,
-    MalformedPickleError,
     PickleContents,
     walk,
 )
@@ -54,17 +53,12 @@ def scan(path: Path) -> TorchScan:
 def scan_open(file: BinaryIO, path: Path) -> TorchScan:
     """Do as ``scan`` does, on an open file."""
     kind = sniff(file)
-    try:
-        if kind == "zip":
-            return _scan_zip(file, path)
-        if kind == "torch-legacy":
-            return _scan_legacy(file, path)
-        if kind == "pickle":
-            return _scan_bare(file, path)
-    except MalformedPickleError as error:
-        raise CheckpointError(
-            f"{path} is damaged or truncated: {error}", hint="fetch or save the file again"
-        ) from error
+    if kind == "zip":
+        return _scan_zip(file, path)
+    if kind == "torch-legacy":
+        return _scan_legacy(file, path)
+    if kind == "pickle":
+        return _scan_bare(file, path)
     raise CheckpointError(
         f"{path} is no file of torch.save: by its content it is {kind}", hint=_elsewhere(kind)
     )
@@ -119,6 +113,11 @@ def fault_of(contents: PickleContents, path: Path) -> InputError | None:
             f"{path} asks to import {len(refused)} thing{'s' if len(refused) > 1 else ''} that no "
             f"plain weights need: {shown}{more}; nothing was run",
             hint=RESAVE,
+        )
+    if contents.damage is not None:
+        return CheckpointError(
+            f"{path} is damaged or truncated: {contents.damage}",
+            hint="fetch or save the file again",
         )
     if contents.unsupported:
         return CheckpointError(
@@ -182,12 +181,16 @@ def _scan_zip(file: BinaryIO, path: Path) -> TorchScan:
 def _scan_legacy(file: BinaryIO, path: Path) -> TorchScan:
     """Five pickles in a row (magic, protocol, system, object, keys), then the storages."""
     file.seek(0)
-    parts = [walk(file) for _ in range(5)]
+    parts: list[PickleContents] = []
+    while len(parts) < 5 and not (parts and parts[-1].damage):
+        parts.append(walk(file))
     wanted: dict[str, None] = {}
     fault: InputError | None = None
     for part in parts:
         wanted |= part.globals
         fault = fault or fault_of(part, path)
+    if len(parts) < 5:
+        return TorchScan("torch-legacy", globals=wanted, fault=fault)
     contents, keys = parts[3], parts[4].root
     if fault is None and (
         not isinstance(keys, list) or {str(k) for k in keys} != set(contents.storages)
@@ -207,12 +210,19 @@ def _check_legacy_storages(
     size = os.fstat(file.fileno()).st_size
     for key in keys:
         storage = contents.storages[key]
+        if storage.dtype not in ITEMSIZE:
+            return CheckpointError(
+                f"{path} is in torch's format of before 1.6 and holds a dtype newer than that, "
+                "which torch itself cannot read back",
+                hint="torch.save it in the default format",
+            )
         numel = int.from_bytes(file.read(8), "little")
         if numel != storage.numel:
             return CheckpointError(f"{path} is damaged: storage {key[:100]!r} has another size")
-        file.seek(numel * ITEMSIZE.get(storage.dtype, 1), os.SEEK_CUR)
-        if file.tell() > size:
+        end = file.tell() + numel * ITEMSIZE[storage.dtype]
+        if end > size:
             return CheckpointError(f"{path} is truncated: it ends within storage {key[:100]!r}")
+        file.seek(end)
     return None
 
 

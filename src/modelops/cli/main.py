@@ -57,7 +57,15 @@ app.command()(doctor.doctor)
 
 
 def usage_error(error: Exception) -> Exception:
-    """Return a command line that typer refused as a UsageError, any other error as it is."""
+    """Return what typer or a request's model refused as a UsageError, any other error as it is."""
+    if type(error).__name__ == "ValidationError" and str(getattr(error, "title", "")).endswith(
+        "Request"
+    ):
+        problems = [
+            f"{'.'.join(map(str, e['loc']))}: {e['msg'].removeprefix('Value error, ')}"
+            for e in error.errors()  # type: ignore[attr-defined]
+        ]
+        return UsageError("; ".join(problems))
     if not isinstance(error, _ClickException):
         return error
     text = error.format_message() if hasattr(error, "format_message") else str(error)

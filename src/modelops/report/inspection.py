@@ -33,7 +33,7 @@ def checkpoint_view(inspection: Inspection) -> RenderableType:
                 ("size", nbytes(inspection.bytes)),
                 ("dtypes", _counted(inspection.dtypes)),
                 ("prefixes", _counted(inspection.prefixes)),
-                ("state dicts", _counted(inspection.containers)),
+                ("state dicts", _state_dicts(inspection.containers)),
                 *inspection.progress.items(),
                 *(("note", note) for note in inspection.notes),
             ]
@@ -111,6 +111,12 @@ def _safety(inspection: Inspection) -> Text:
 
 def _counted(counts: Mapping[str, int]) -> str | None:
     return ", ".join(f"{name} × {thousands(n)}" for name, n in counts.items()) or None
+
+
+def _state_dicts(containers: Mapping[str, int]) -> str | None:
+    """Name each state dict by its path of keys; at the root of the file that path is empty."""
+    listed = (f"{key or 'top level'} ({thousands(n)} tensors)" for key, n in containers.items())
+    return ", ".join(listed) or None
 
 
 def _files(sizes: Mapping[str, int]) -> Table:
