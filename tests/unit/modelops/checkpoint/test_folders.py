@@ -32,6 +32,7 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
+@pytest.mark.slow
 def test_minilm_loads_as_transformers_loads_it(minilm: Path) -> None:
     import transformers
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import tiny_hf
 import torch
+from safetensors.torch import load_file
 
 COMMIT = "1234567890abcdef1234567890abcdef12345678"
 PREFIX = "/org/tiny"
@@ -25,6 +26,7 @@ class Hub(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.folder = folder
         self.fetched: list[str] = []
+        self.claimed: list[str] = []
 
     @property
     def url(self) -> str:
@@ -51,7 +53,7 @@ class Handler(BaseHTTPRequestHandler):
         return self._send(404, b"", {"X-Error-Code": code})
 
     def _info(self) -> None:
-        files = sorted(p.name for p in self.server.folder.iterdir())
+        files = sorted(p.name for p in self.server.folder.iterdir()) + self.server.claimed
         body = {
             "id": "org/tiny",
             "sha": COMMIT,
@@ -128,7 +130,8 @@ def inspect(source: str, hub_url: str, cache: Path) -> subprocess.CompletedProce
     )
 
 
-@pytest.mark.parametrize("source", ["hf://org/tiny@v1.0", "org/tiny", "hf://org/tiny"])
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ["hf://org/tiny@v1.0", "org/tiny"])
 def test_the_revision_resolved_is_recorded_and_code_stays_there(
     hub: Hub, tmp_path: Path, source: str
 ) -> None:
@@ -157,6 +160,25 @@ def test_what_the_hub_does_not_have(
     done = inspect(source, hub.url, tmp_path / "cache")
     assert done.returncode == code, done.stdout + done.stderr
     assert message in done.stdout
+
+
+def test_a_hub_that_names_files_outside_its_folder_is_refused(hub: Hub, tmp_path: Path) -> None:
+    hub.claimed = ["../../../../planted.model"]
+    done = inspect("org/tiny", hub.url, tmp_path / "cache")
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "planted.model" in done.stdout
+    assert hub.fetched == []
+
+
+@pytest.mark.slow
+def test_pickled_weights_are_fetched_where_there_are_no_others(hub: Hub, tmp_path: Path) -> None:
+    weights = load_file(hub.folder / "model.safetensors")
+    (hub.folder / "model.safetensors").rename(hub.folder / "adapter_model.safetensors")
+    torch.save(weights, hub.folder / "pytorch_model.bin")
+    done = inspect("hf://org/tiny", hub.url, tmp_path / "cache")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "pytorch_model.bin" in hub.fetched
+    assert not {n for n in hub.fetched if n.endswith((".py", ".pt", "training_args.bin"))}
 
 
 def test_a_hub_that_is_down_is_the_environments_fault(tmp_path: Path) -> None:

@@ -107,6 +107,11 @@ def test_a_checkpoint_is_shown_with_what_it_would_run() -> None:
     assert "opens as data" in shown(checkpoint_view(inspection()))
 
 
+def test_a_state_dict_at_the_root_of_its_file_has_a_readable_name() -> None:
+    text = shown(checkpoint_view(inspection(containers={"": 2, "ema.shadow": 1200})))
+    assert "top level (2 tensors), ema.shadow (1,200 tensors)" in text
+
+
 def test_names_at_the_terminal_are_shown_and_never_obeyed(passing: ExportReport) -> None:
     hostile = inspection(
         name=ESCAPES,
