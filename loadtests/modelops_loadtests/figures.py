@@ -84,6 +84,7 @@ def _over_time(measurement: Measurement, bound: tuple[str, float] | None) -> dic
     note = "Each point is one request, at the moment when it was due."
     if shown < len(inside):
         note += f" {shown:,} of {len(inside):,} are drawn, with all of the slowest."
+    bound = _near(bound, inside.e2e * 1000)
     layout = {
         "xaxis": _axis("seconds since the start", rangemode="normal"),
         "yaxis": _axis("latency, ms"),
@@ -91,6 +92,11 @@ def _over_time(measurement: Measurement, bound: tuple[str, float] | None) -> dic
         "annotations": _label(bound, "y"),
     }
     return _plot("latency-over-time", "Latency over time", note, traces, layout)
+
+
+def _near(bound: tuple[str, float] | None, values: Floats) -> tuple[str, float] | None:
+    """Return the bound, unless to draw it would squeeze the values into a corner."""
+    return None if bound is None or not len(values) or bound[1] > 1.5 * values.max() else bound
 
 
 def _line(bound: tuple[str, float] | None, axis: str) -> list[Figure]:
@@ -186,8 +192,7 @@ def _ecdf(measurement: Measurement, bound: tuple[str, float] | None) -> dict[str
     values = np.sort(measurement.ok.e2e * 1000)
     share = np.arange(1, len(values) + 1) / len(values) * 100
     chosen = np.unique(np.linspace(0, len(values) - 1, min(len(values), 800)).astype(int))
-    if bound is not None and bound[1] > 1.5 * values[-1]:
-        bound = None  # drawn, a bound far to the right would squeeze the curve into a corner
+    bound = _near(bound, values)
     trace = {
         "type": "scatter",
         "mode": "lines",
@@ -252,7 +257,7 @@ def _client(result: dict[str, Any]) -> dict[str, Any]:
     layout = {
         "xaxis": _axis("seconds since the start", rangemode="normal"),
         "yaxis": _axis("CPU, %", range=[0, 105]),
-        "yaxis2": _axis("lag, ms", overlaying="y", side="right", showgrid=False),
+        "yaxis2": _axis("lag, ms", overlaying="y", side="right", showgrid=False, tickmode="auto"),
     }
     note = "What the load generator itself used, and how late it ran, each half second."
-    return _plot("client-health", "The load generator", note, traces, layout)
+    return _plot("client-health", "CPU and lag of the load generator", note, traces, layout)

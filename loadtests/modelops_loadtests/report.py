@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ def write_report(result: dict[str, Any], measurement: Measurement, path: Path) -
         headline=headline(result["verdict"]),
         facts=_facts(result),
         command=command(result["spec"]),
+        environment=_environment(result["environment"]),
         plots=plots,
         plots_json=_script_json(plots),
         plotly_js=Markup(get_plotlyjs()),  # noqa: S704 - plotly's own source, not data
@@ -61,7 +63,7 @@ def _script_json(value: Any) -> Markup:
 
 def command(spec: dict[str, Any]) -> str:
     """Return the command line that repeats the run; the key is never part of it."""
-    parts = ["modelops loadtest", spec["url"], "--scenario", spec["scenario"]]
+    parts = ["modelops", "loadtest", spec["url"], "--scenario", spec["scenario"]]
     parts += ["--model", str(spec["model"]), "--users", str(spec["users"])]
     parts += ["--duration", f"{spec['duration_s']:g}s", "--warmup", f"{spec['warmup_s']:g}s"]
     parts += ["--timeout", f"{spec['timeout_s']:g}s", "--seed", str(spec["seed"])]
@@ -72,7 +74,17 @@ def command(spec: dict[str, Any]) -> str:
         parts += ["--dim", f"{name}={size}"]
     for slo in spec["slo"]:
         parts += ["--slo", slo]
-    return " ".join(parts)
+    return shlex.join(parts)
+
+
+def _environment(recorded: dict[str, Any]) -> list[tuple[str, str]]:
+    return [
+        (
+            name.replace("_", " "),
+            ", ".join(map(str, value)) if isinstance(value, list) else str(value),
+        )
+        for name, value in recorded.items()
+    ]
 
 
 def _ms(value: float | None) -> str:

@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import struct
 import sys
 import time
@@ -42,8 +43,11 @@ MODES = (
 
 
 class Server:
-    def __init__(self, mode: str, latency: float, key: str | None, models: list[str]) -> None:
+    def __init__(
+        self, mode: str, latency: float, key: str | None, models: list[str], dies_after: int | None
+    ) -> None:
         self.mode, self.latency, self.key, self.models = mode, latency, key, models
+        self.dies_after = dies_after
         self.arrivals: list[tuple[float, float]] = []
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -74,6 +78,8 @@ class Server:
             return send(writer, *self.get(path))
         arrived = time.monotonic()
         number = len(self.arrivals)
+        if number == self.dies_after:
+            os._exit(0)
         self.arrivals.append((arrived, 0.0))
         slow = self.mode == "outlier" and number % 9 == 8
         await asyncio.sleep(self.latency * (20 if slow else 1))
@@ -148,8 +154,10 @@ async def main() -> None:
     parser.add_argument("--latency-ms", type=float, default=5.0)
     parser.add_argument("--key")
     parser.add_argument("--model", action="append")
+    parser.add_argument("--dies-after", type=int, help="requests, in the middle of the next")
     asked = parser.parse_args()
-    server = Server(asked.mode, asked.latency_ms / 1000, asked.key, asked.model or [MODEL])
+    models = asked.model or [MODEL]
+    server = Server(asked.mode, asked.latency_ms / 1000, asked.key, models, asked.dies_after)
     listening = await asyncio.start_server(server.handle, "127.0.0.1", 0, limit=1 << 24)
     port = listening.sockets[0].getsockname()[1]
     sys.stdout.write(json.dumps({"port": port}) + "\n")

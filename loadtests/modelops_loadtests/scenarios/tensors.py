@@ -72,7 +72,7 @@ class TensorsScenario:
             raise InputError(f"GET {path} answered {status}{said}")
         try:
             inputs, outputs, ranges = _read_metadata(metadata)
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise InputError(
                 f"the metadata of {settings.model!r} is not as the protocol has it: {error!r}"
             ) from error
@@ -121,7 +121,7 @@ class TensorsScenario:
 def _read_metadata(
     metadata: Mapping[str, Any],
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], dict[str, tuple[int, int]]]:
-    dims = metadata.get("parameters", {}).get("dims", {})
+    dims = (metadata.get("parameters") or {}).get("dims") or {}
     ranges = {str(d): _range(r) for d, r in dims.items()}
     inputs = tuple(_tensor(t) for t in metadata["inputs"])
     if not inputs:
@@ -134,8 +134,10 @@ def _read_metadata(
 
 
 def _range(raw: Any) -> tuple[int, int]:
-    low, high = (raw["min"], raw["max"]) if isinstance(raw, dict) else raw
-    return int(low), int(high)
+    low, high = map(int, (raw["min"], raw["max"]) if isinstance(raw, dict) else raw)
+    if low > high:
+        raise ValueError(f"the range {low}..{high} is empty")
+    return low, high
 
 
 def _named(tensor: Tensor, names: list[str]) -> Tensor:
@@ -144,19 +146,24 @@ def _named(tensor: Tensor, names: list[str]) -> Tensor:
 
 
 def _tensor(raw: Mapping[str, Any]) -> Tensor:
-    parameters = raw.get("parameters", {})
+    parameters = raw.get("parameters") or {}
     shape = tuple(int(s) for s in raw["shape"])
-    named = parameters.get("shape", shape)
+    named = parameters.get("shape") or shape
     if raw["datatype"] not in BY_OIP:
         raise ValueError(f"tensor {raw['name']} is {raw['datatype']}")
-    bounds = parameters.get("bounds")
+    bounds = _range(parameters["bounds"]) if parameters.get("bounds") else None
+    dtype = numpy_dtype(BY_OIP[raw["datatype"]].name)
+    if bounds and dtype.kind in "iu":
+        held = np.iinfo(dtype)
+        if bounds[0] < held.min or bounds[1] > held.max:
+            raise ValueError(f"bounds {bounds} of {raw['name']} exceed {raw['datatype']}")
     return Tensor(
         name=str(raw["name"]),
         datatype=str(raw["datatype"]),
         shape=tuple(
             n if s < 0 and isinstance(n, str) else s for s, n in zip(shape, named, strict=True)
         ),
-        bounds=(int(bounds[0]), int(bounds[1])) if bounds else None,
+        bounds=bounds,
     )
 
 
@@ -209,11 +216,12 @@ def _random(tensor: Tensor, shape: tuple[int, ...], rng: np.random.Generator) ->
         return rng.integers(0, 2, shape).astype(dtype)
     if BY_OIP[tensor.datatype].is_float:
         return rng.standard_normal(shape).astype(dtype)
+    low, high = tensor.bounds or (0, 100)
     # A mask of ones and one segment are what a request without padding carries.
-    if "mask" in tensor.name:
-        return np.ones(shape, dtype)
-    low, high = tensor.bounds or ((0, 0) if "type_id" in tensor.name else (0, 100))
-    return rng.integers(low, high, shape, endpoint=True).astype(dtype)
+    for word, usual in (("mask", 1), ("type_id", 0)):
+        if word in tensor.name and low <= usual <= high:
+            return np.full(shape, usual, dtype)
+    return rng.integers(low, high, shape, dtype=dtype, endpoint=True)
 
 
 def _encode(

@@ -24,14 +24,6 @@ pytestmark = pytest.mark.slow
 Upstream = Callable[..., str]
 LOADTESTS = Path(__file__).parents[3] / "loadtests"
 
-COMMAND = """
-from modelops.cli import main
-from modelops.cli.loadtest import loadtest
-if not any(c.callback is loadtest for c in main.app.registered_commands):
-    main.app.command()(loadtest)
-main.main()
-"""
-
 
 def measure(url: str, folder: Path, **options: Any) -> dict[str, Any]:
     base = {"url": url, "scenario": "embeddings", "users": 4, "duration_s": 1.5, "warmup_s": 0.3}
@@ -150,6 +142,52 @@ def test_nan_in_binary_tensors_is_a_failure(upstream: Upstream, tmp_path: Path) 
     assert [row["kind"] for row in result["errors"]] == ["not_finite"]
 
 
+def test_a_server_that_dies_in_the_middle_fails_the_gates_and_is_not_hammered(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    slo = ("e2e_p95_ms=5000", "error_rate=0")
+    url = upstream("fixed", "--latency-ms", "10", "--dies-after", "60")
+    result = measure(url, tmp_path, warmup_s=0, slo=slo)
+    assert (result["verdict"], result["exit_code"]) == ("FAIL", 6)
+    assert [gate["verdict"] for gate in result["gates"]] == ["FAIL", "FAIL"]
+    kinds = {row["kind"]: row["count"] for row in result["errors"]}
+    assert kinds.keys() <= {"refused", "reset", "closed"}
+    # Each of 4 users tries again no sooner than after 0.1 s.
+    assert 4 <= kinds["refused"] <= 4 * 16
+    assert 50 <= result["summary"]["ok"] <= 60
+
+
+BUSY = """
+import time
+from modelops_loadtests.scenarios.embeddings import EmbeddingsScenario
+
+class Busy(EmbeddingsScenario):
+    def request(self, rng):
+        until = time.perf_counter() + 0.04
+        while time.perf_counter() < until:
+            pass
+        return super().request(rng)
+"""
+
+
+def test_l6_a_generator_short_of_cpu_makes_the_run_invalid(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scenario that takes the CPU joins by an entry point, as a third party's would."""
+    (tmp_path / "busy_scenario.py").write_text(BUSY)
+    info = tmp_path / "busy_scenario-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: busy-scenario\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[modelops.scenarios]\nbusy = busy_scenario:Busy\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    result = measure(upstream(), tmp_path, scenario="busy", slo=("e2e_p50_ms=10000", "qps=1"))
+    assert [gate["verdict"] for gate in result["gates"]] == ["PASS", "PASS"]
+    assert (result["verdict"], result["exit_code"]) == ("INVALID", 7)
+    assert result["client"]["lag_p99_ms"] > result["bounds"]["lag_p99_ms"]
+    assert any("ran late" in reason for reason in result["reasons"])
+
+
 def test_nothing_there_is_nothing_measured(tmp_path: Path) -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
@@ -175,7 +213,7 @@ def test_the_model_and_the_key_are_looked_at_first(upstream: Upstream, tmp_path:
 def start(url: str, folder: Path, *more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [
-            *(sys.executable, "-c", COMMAND, "loadtest", url, "--scenario", "embeddings"),
+            *(sys.executable, "-m", "modelops", "loadtest", url, "--scenario", "embeddings"),
             *("--users", "2", "--warmup", "200ms", "-o", str(folder), *more),
         ],
         stdout=subprocess.PIPE,
@@ -191,12 +229,20 @@ def start(url: str, folder: Path, *more: str) -> subprocess.Popen[str]:
 def test_the_command_prints_one_json_and_ends_with_the_verdicts_code(
     upstream: Upstream, tmp_path: Path, mode: str, slo: str, code: int
 ) -> None:
-    process = start(upstream(mode), tmp_path, "--duration", "500ms", "--slo", slo, "--json")
+    process = start(upstream(mode), tmp_path, "--duration", "1500ms", "--slo", slo, "--json")
     out, err = process.communicate(timeout=60)
     assert process.returncode == code, err
-    assert json.loads(out)["exit_code"] == code
-    assert json.loads((tmp_path / "report.json").read_text()) == json.loads(out)
+    printed = json.loads(out)
+    assert printed["exit_code"] == code
+    assert all(Path(printed["files"][name]).exists() for name in ("report", "json", "samples"))
+    assert json.loads((tmp_path / "report.json").read_text()) == printed
     assert "Warning" not in err
+
+
+def test_the_command_with_an_unknown_model(upstream: Upstream, tmp_path: Path) -> None:
+    process = start(upstream(), tmp_path, "--model", "none", "--json")
+    out, _ = process.communicate(timeout=60)
+    assert (process.returncode, json.loads(out)["error"]["type"]) == (3, "ModelNotFoundError")
 
 
 def test_the_command_without_a_server_or_with_an_unknown_metric(tmp_path: Path) -> None:

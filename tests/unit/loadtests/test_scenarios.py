@@ -122,6 +122,44 @@ def test_ranges_name_the_dynamic_axes_where_the_tensors_do_not() -> None:
     ] * 2
 
 
+@pytest.mark.parametrize(
+    ("bounds", "name", "expected"),
+    [([1, 1], "mask", {1}), ([2, 2], "mask", {2}), ([0, 3], "token_type_ids", {0})],
+)
+def test_bounds_are_kept_whatever_the_name(
+    bounds: list[int], name: str, expected: set[int]
+) -> None:
+    described = {"name": name, "datatype": "INT8", "shape": [8], "parameters": {"bounds": bounds}}
+    metadata = {**METADATA, "inputs": [described], "parameters": None}
+    scenario = TensorsScenario.prepare(Settings("m"), lambda _path: (200, metadata))
+    (sent,) = json.loads(scenario.request(Random(0)).body)["inputs"]
+    assert set(sent["data"]) == expected
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"inputs": []},
+        {"inputs": [{"name": "x", "datatype": "FP1", "shape": [1]}]},
+        {"inputs": [{"name": "x", "datatype": "FP32"}]},
+        {"inputs": ["x"]},
+        {"parameters": {"dims": {"batch": [8, 1]}}},
+        {"parameters": {"dims": {"batch": []}}},
+        {"parameters": {"dims": "batch"}},
+        {"parameters": ["dims"]},
+        {"outputs": None},
+        {
+            "inputs": [
+                {"name": "x", "datatype": "INT8", "shape": [1], "parameters": {"bounds": [0, 999]}}
+            ]
+        },
+    ],
+)
+def test_metadata_that_is_not_the_protocols_is_an_input_error(changed: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="metadata"):
+        TensorsScenario.prepare(Settings("m"), lambda _path: (200, {**METADATA, **changed}))
+
+
 def test_an_unknown_dim_or_size_is_refused() -> None:
     with pytest.raises(UsageError, match=r"outside 2\.\.32"):
         TensorsScenario.prepare(Settings("m", dims={"sequence": 64}), described)
