@@ -6,7 +6,6 @@ import os
 import time
 import warnings
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,8 +24,8 @@ from modelops.registry import resolve
 from modelops.requests import ExportRequest
 from modelops.signature import Signature
 from modelops_exporters.eager import EagerRuntime
-from modelops_exporters.factory import importable
 from modelops_exporters.pipeline import prepare_source
+from modelops_exporters.user_space import code_folders, user_space
 
 _LEAST_RUNS = 5
 _LEAST_RUNS_A_TURN = 2
@@ -41,7 +40,8 @@ def run(request: BenchRequest, progress: Progress) -> BenchResult:
         UsageError: sizes or source do not fit the artifacts.
         MissingEnvironmentError: torch.compile has no compiler here.
     """
-    with importable(Path.cwd()):
+    asked = ExportRequest(source=request.source or "", recipe=request.recipe)
+    with user_space(*code_folders(asked)):
         return _run(request, progress)
 
 

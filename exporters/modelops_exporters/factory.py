@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -82,26 +78,23 @@ def build(target: str, arguments: dict[str, Any]) -> torch.nn.Module:
     module_name, separator, attribute = target.partition(":")
     if not separator or not module_name or not attribute:
         raise UsageError(f"--model {target!r} is not of the form package.module:Factory")
-    with importable(Path.cwd()):
-        try:
-            module = importlib.import_module(module_name)
-        except ModuleNotFoundError as error:
-            raise UsageError(
-                f"--model {target!r}: no module named {error.name!r}",
-                hint="the working folder and the environment are searched",
-            ) from error
-        except Exception as error:
-            raise InputError(
-                f"importing {module_name} raises {type(error).__name__}: {error}"
-            ) from error
-        factory: Any = module
-        for part in attribute.split("."):
-            factory = getattr(factory, part, None)
-        if not callable(factory):
-            raise UsageError(f"{module_name} has no callable {attribute!r}")
-        return called(
-            factory, target, arguments, hint="arguments are given by --model-arg name=value"
-        )
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"--model {target!r}: no module named {error.name!r}",
+            hint="the working folder and the environment are searched",
+        ) from error
+    except Exception as error:
+        raise InputError(
+            f"importing {module_name} raises {type(error).__name__}: {error}"
+        ) from error
+    factory: Any = module
+    for part in attribute.split("."):
+        factory = getattr(factory, part, None)
+    if not callable(factory):
+        raise UsageError(f"{module_name} has no callable {attribute!r}")
+    return called(factory, target, arguments, hint="arguments are given by --model-arg name=value")
 
 
 def called(
@@ -136,16 +129,3 @@ def specs_of(names: tuple[str, ...], tensors: list[torch.Tensor]) -> tuple[Tenso
         )
     except ValueError as error:
         raise ExportError(str(error).splitlines()[-1].strip()) from error
-
-
-@contextmanager
-def importable(*folders: Path) -> Iterator[None]:
-    """Put ``folders`` first on the module search path for a while."""
-    added = [str(f) for f in folders]
-    sys.path[:0] = added
-    try:
-        yield
-    finally:
-        for folder in added:
-            if folder in sys.path:
-                sys.path.remove(folder)

@@ -29,13 +29,13 @@ from modelops.requests import ExportRequest, ExportResult
 from modelops.signature import Signature
 from modelops_exporters.clock import StepClock
 from modelops_exporters.eager import EagerRuntime
-from modelops_exporters.factory import importable
 from modelops_exporters.inputs import PreparedInputs
 from modelops_exporters.leaks import leaks
 from modelops_exporters.memory import memory_estimate
 from modelops_exporters.precision import precision_of
 from modelops_exporters.prepared import Prepared
 from modelops_exporters.tracing import Traced, trace
+from modelops_exporters.user_space import code_folders, user_space
 
 REPORT_HTML, REPORT_JSON = "report.html", "report.json"
 _EVIDENCE = {SAMPLES, REPORT_HTML, REPORT_JSON}
@@ -61,7 +61,7 @@ def run(request: ExportRequest, progress: Progress) -> ExportResult:
         VerificationError: the artifact is not what was asked, or not what eager computes.
     """
     # A factory or recipe may import what lies beside it at any time, also while it is traced.
-    with importable(Path.cwd(), *([request.recipe.resolve().parent] if request.recipe else [])):
+    with user_space(*code_folders(request)):
         return _run(request, progress)
 
 
@@ -96,9 +96,10 @@ def _run(request: ExportRequest, progress: Progress) -> ExportResult:
         if not report.passed:
             raise _refused(request, manifest, folder, failures)
         progress("publishing")
+        if runs_code(manifest):
+            # First, so that a trust store that cannot be written leaves nothing published.
+            trust(manifest.digest, manifest.name, "export")
         artifact = store.publish(folder, manifest)
-    if runs_code(artifact.manifest):
-        trust(artifact.manifest.digest, artifact.manifest.name, "export")
     return _result(artifact, report)
 
 
@@ -140,7 +141,8 @@ def prepare_source(checkpoint: Checkpoint, request: ExportRequest, progress: Pro
 def _trace(prepared: Prepared, request: ExportRequest) -> tuple[Traced, EagerRuntime]:
     traced = trace(prepared, seed=request.seed)
     signature = traced.signature
-    eager = EagerRuntime(prepared.model, signature.inputs, tuple(t.name for t in signature.outputs))
+    outputs = tuple(t.name for t in signature.outputs)
+    eager = EagerRuntime(prepared.model, signature.inputs, outputs, afresh=True)
     maker = PreparedInputs(prepared, signature, request.seed)
     tolerance = _tolerance(request, prepared)
     _check_repeatable(signature, eager, maker.random(traced.example), tolerance)

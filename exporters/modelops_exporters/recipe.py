@@ -19,7 +19,7 @@ from modelops.parity.inputs import Arrays, example_sizes
 from modelops.requests import ExportRequest
 from modelops.signature import DEFAULT_BATCH, DEFAULT_DIM, DimRange, TensorSpec
 from modelops_exporters.calling import FlatModel, nested_arguments
-from modelops_exporters.factory import called, importable, source_of, specs_of
+from modelops_exporters.factory import called, source_of, specs_of
 from modelops_exporters.prepared import Prepared
 from modelops_exporters.tensors import to_numpy
 from modelops_exporters.user_code import user_line
@@ -81,15 +81,13 @@ def _import(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise UsageError(f"{path.name} is no Python file")
     module = importlib.util.module_from_spec(spec)
-    with importable(path.resolve().parent, Path.cwd()):
-        try:
-            spec.loader.exec_module(module)
-        except Exception as error:
-            where = user_line(error)
-            raise InputError(
-                f"{path.name} raises {type(error).__name__}: {error}"
-                + (f" ({where})" if where else "")
-            ) from error
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        where = user_line(error)
+        raise InputError(
+            f"{path.name} raises {type(error).__name__}: {error}" + (f" ({where})" if where else "")
+        ) from error
     return module
 
 

@@ -19,6 +19,7 @@ from modelops.parity.inputs import example_sizes
 from modelops.protocols import ExportedProgram
 from modelops.signature import DimRange, Signature, TensorSpec
 from modelops_exporters.calling import FlatModel
+from modelops_exporters.eager import untouched
 from modelops_exporters.inputs import PreparedInputs
 from modelops_exporters.prepared import Prepared
 from modelops_exporters.tensors import dtype_name, to_torch
@@ -70,7 +71,7 @@ def trace(prepared: Prepared, *, seed: int) -> Traced:
             warnings.simplefilter("ignore", UserWarning)
             with torch.no_grad():
                 program = torch.export.export(
-                    prepared.model, tensors, dynamic_shapes=(shapes,), strict=False
+                    untouched(prepared.model), tensors, dynamic_shapes=(shapes,), strict=False
                 )
     except Exception as error:
         raise _explained(error, prepared.dims) from error
@@ -129,7 +130,7 @@ def _drop(_record: logging.LogRecord) -> bool:
 
 
 def _output_names(prepared: Prepared, tensors: tuple[torch.Tensor, ...]) -> tuple[str, ...]:
-    model = prepared.model
+    model = untouched(prepared.model)
     if not isinstance(model, FlatModel):
         raise TypeError("a prepared model is a FlatModel")
     with torch.no_grad():  # not inference_mode: what the model keeps must be fit for tracing

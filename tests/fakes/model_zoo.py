@@ -193,3 +193,31 @@ class Wide(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.a(x)
+
+
+class Remembers(Decides):
+    """Divides by the batch size of its first call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first: int | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.first is None:
+            self.first = int(x.shape[0])
+        return self.a(x) / self.first
+
+
+class Prints(Decides):
+    """Prints on every call."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        print("hello from forward")  # noqa: T201
+        return self.a(x)
+
+
+class Exits(Decides):
+    """Ends the process with success."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise SystemExit(0)

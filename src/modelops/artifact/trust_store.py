@@ -17,7 +17,7 @@ from typing import Literal
 import platformdirs
 from pydantic import Field, ValidationError
 
-from modelops.errors import InputError, IntegrityError, UnsafeInputError
+from modelops.errors import InputError, IntegrityError, MissingEnvironmentError, UnsafeInputError
 from modelops.signature import Frozen
 
 STORE_VARIABLE = "MODELOPS_TRUST_STORE"
@@ -135,7 +135,13 @@ def _unsafe(path: Path, why: str, hint: str | None = None) -> UnsafeInputError:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[Path]:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise MissingEnvironmentError(
+            f"the trust store {path} cannot be made: {error.strerror}",
+            hint="set MODELOPS_TRUST_STORE to a file that you may write",
+        ) from error
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     lock = path.with_name(path.name + ".lock")
     try:
