@@ -163,6 +163,11 @@ def _build(architecture: str | None, config: Any) -> torch.nn.Module:
             f"transformers {transformers.__version__} has no {architecture}",
             hint="upgrade transformers, or export by --model or --recipe",
         )
+    if getattr(known, "main_input_name", "input_ids") != "input_ids":
+        raise ExportError(
+            f"{architecture} takes {known.main_input_name}, not text",
+            hint="describe its inputs in a recipe: modelops init SOURCE writes one to edit",
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # transformers' own deprecations

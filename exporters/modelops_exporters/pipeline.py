@@ -7,8 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from modelops import __version__
-from modelops.artifact import Artifact, Store, hash_files, runs_code, trust
-from modelops.artifact.manifest import Manifest, Parity, Precision, Role, Tolerance
+from modelops.artifact import MANIFEST, Artifact, Store, hash_files, runs_code, trust
+from modelops.artifact.integrity import render
+from modelops.artifact.manifest import (
+    Manifest,
+    Parity,
+    Precision,
+    Role,
+    Tolerance,
+    check_name,
+)
 from modelops.checkpoint import Checkpoint, open_checkpoint
 from modelops.errors import ParityError, UsageError, VerificationError
 from modelops.parity import (
@@ -74,6 +82,7 @@ def _run(request: ExportRequest, progress: Progress) -> ExportResult:
         )
         prepared = prepare_source(checkpoint, request, progress)
     root = request.output or Path("artifacts") / prepared.default_name
+    name = _name(request, prepared, root)
     store = Store(root)
     with clock.step("tracing"):
         traced, eager = _trace(prepared, request)
@@ -81,7 +90,7 @@ def _run(request: ExportRequest, progress: Progress) -> ExportResult:
         with clock.step(f"writing {exporter.format}"):
             written = exporter.write(traced.exported, folder, {"opset": request.opset}, progress)
             _carry(prepared, folder)
-        draft = _draft(request, prepared, exporter, traced.signature, written, root, folder)
+        draft = _draft(request, prepared, exporter, traced.signature, written, name, folder)
         with clock.step("checking the graph"):
             problems = (*exporter.check(folder, draft), *leaks(folder))
         with clock.step("proving parity"):
@@ -190,18 +199,28 @@ def _carry(prepared: Prepared, folder: Path) -> None:
             shutil.copyfile(content, target)
 
 
+def _name(request: ExportRequest, prepared: Prepared, root: Path) -> str:
+    name = request.name or (root.name if request.output is not None else prepared.default_name)
+    try:
+        return check_name(name)
+    except ValueError as error:
+        raise UsageError(
+            str(error), hint="name the artifact with --name, or its folder with -o"
+        ) from error
+
+
 def _draft(
     request: ExportRequest,
     prepared: Prepared,
     exporter: Exporter,
     signature: Signature,
     written: Written,
-    root: Path,
+    name: str,
     folder: Path,
 ) -> Manifest:
     found = precision_of(prepared.model)
     return Manifest(
-        name=request.name or (root.name if request.output else prepared.default_name),
+        name=name,
         digest="",
         format=exporter.format,
         task=prepared.task,
@@ -330,16 +349,25 @@ def _refused(
     hint = "--keep-failed DIR keeps it for study, with its report"
     if request.keep_failed is not None:
         kept = _keep(request.keep_failed, folder, manifest)
-        hint = f"kept for study, marked as failed: {kept}"
+        hint = (
+            f"kept for study, marked as failed: {kept}"
+            if kept is not None
+            else f"it could not be kept: {request.keep_failed} cannot be written"
+        )
     return ParityError(message, hint=hint)
 
 
-def _keep(target: Path, folder: Path, manifest: Manifest) -> Path:
+def _keep(target: Path, folder: Path, manifest: Manifest) -> Path | None:
+    """Copy what failed into a new folder of ``target``; None where it cannot be written."""
     number = 1
     while (kept := target / f"failed-{number}").exists():
         number += 1
-    shutil.copytree(folder, kept)
-    (kept / "modelops.json").write_text(manifest.model_dump_json(indent=2), encoding="utf-8")
+    try:
+        shutil.copytree(folder, kept)
+        (kept / MANIFEST).write_bytes(render(manifest))
+    except OSError:
+        shutil.rmtree(kept, ignore_errors=True)
+        return None
     return kept
 
 

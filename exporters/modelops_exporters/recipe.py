@@ -105,9 +105,14 @@ def _dims(
     recipe: ModuleType, make: Any, request: ExportRequest
 ) -> tuple[dict[str, DimRange], list[str]]:
     given: dict[str, DimRange] = {}
-    for name, value in dict(getattr(recipe, "dims", {})).items():
-        pair = (value, value) if isinstance(value, int) else tuple(value)
-        if len(pair) != 2 or not all(isinstance(v, int) for v in pair) or pair[0] > pair[1]:
+    declared = getattr(recipe, "dims", {})
+    if not isinstance(declared, Mapping) or not all(
+        isinstance(name, str) and name.isidentifier() for name in declared
+    ):
+        raise UsageError(f'dims of the recipe is {declared!r}, not {{"name": (min, max)}}')
+    for name, value in declared.items():
+        pair = (value, value) if isinstance(value, int) else value
+        if not _is_range(pair):
             raise UsageError(f"dims[{name!r}] of the recipe is {value!r}, not (min, max)")
         given[str(name)] = DimRange(min=pair[0], max=pair[1])
     given |= request.dims
@@ -122,6 +127,15 @@ def _dims(
         low, high = DEFAULT_BATCH if position == 0 else DEFAULT_DIM
         dims[name] = given.get(name, DimRange(min=low, max=high))
     return dims, assumed
+
+
+def _is_range(pair: Any) -> bool:
+    return (
+        isinstance(pair, tuple | list)
+        and len(pair) == 2
+        and all(isinstance(v, int) and 0 < v < 2**31 for v in pair)
+        and pair[0] <= pair[1]
+    )
 
 
 def _call(make: Any, sizes: Mapping[str, int]) -> Any:
@@ -179,17 +193,20 @@ def _varied(array: Any, rng: np.random.Generator) -> Any:
 
 
 def _names(outputs: Any) -> tuple[str, ...]:
-    return (outputs,) if isinstance(outputs, str) else tuple(outputs)
+    names = (outputs,) if isinstance(outputs, str) else outputs
+    if not isinstance(names, tuple | list) or not all(isinstance(n, str) for n in names):
+        raise UsageError(f"outputs of the recipe is {outputs!r}, not a list of names")
+    return tuple(names)
 
 
 def _tolerance(value: Any) -> Tolerance | None:
     if value is None:
         return None
-    if isinstance(value, int | float):
-        return Tolerance(atol=value, rtol=value, min_cosine=1 - max(1e-5, float(value)))
     try:
+        if isinstance(value, int | float):
+            return Tolerance(atol=value, rtol=value, min_cosine=1 - max(1e-5, float(value)))
         return Tolerance(**{"min_cosine": 0.99999, "atol": 1e-4, "rtol": 1e-4, **value})
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise UsageError(
             f"tolerance of the recipe is {value!r}",
             hint='a number, or {"atol": …, "rtol": …, "min_cosine": …}',

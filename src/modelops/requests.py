@@ -47,7 +47,7 @@ class ExportRequest(Frozen):
     output_names: tuple[str, ...] = ()
     recipe: Path | None = None
     weights_key: str | None = None
-    opset: int | None = Field(default=None, ge=18, le=28)
+    opset: int | None = Field(default=None, ge=18, le=25)
     tolerance: Tolerance | None = None
     memory_budget: int = Field(default=DEFAULT_MEMORY_BUDGET, ge=2**20)
     seed: int = Field(default=0, ge=0)

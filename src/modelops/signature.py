@@ -18,6 +18,7 @@ _SPEC = re.compile(
 )
 _RANGE = re.compile(r"\s*(?P<name>[A-Za-z_]\w*)\s*=\s*(?P<min>\d+)(?:\.\.(?P<max>\d+))?\s*\Z")
 
+_LARGEST = 2**31 - 1
 DEFAULT_BATCH = (1, 64)
 DEFAULT_DIM = (2, 512)
 
@@ -188,8 +189,10 @@ def parse_tensor(text: str) -> TensorSpec:
         )
     shape: list[int | str] = []
     for part in filter(None, (p.strip() for p in match["shape"].split(","))):
-        if part.isdigit():
+        if part.isdecimal() and 0 < int(part[:11]) <= _LARGEST:
             shape.append(int(part))
+        elif part.isdecimal():
+            raise UsageError(f"{part[:20]} in {text[:80]!r} is no size: 1 to {_LARGEST} are")
         elif part.isidentifier():
             shape.append(part)
         else:
@@ -206,9 +209,10 @@ def parse_dim(text: str) -> tuple[str, DimRange]:
     match = _RANGE.match(text)
     if match is None:
         raise UsageError(f"cannot read {text!r} as a dim", hint='write it as "frames=2..512"')
-    low = int(match["min"])
-    high = int(match["max"] or low)
-    if low > high or high < 1:
+    low, high = (int((match[side] or match["min"])[:11]) for side in ("min", "max"))
+    if not low > 0 or high > _LARGEST:
+        raise UsageError(f"{text[:80]!r} is outside 1..{_LARGEST}, the sizes that a dim may take")
+    if low > high:
         raise UsageError(f"the range of {text!r} does not rise")
     return match["name"], DimRange(min=low, max=high)
 

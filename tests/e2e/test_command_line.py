@@ -51,7 +51,11 @@ def test_help_is_the_golden_one_and_has_examples(command: str) -> None:
         (["export", "nowhere.pt", "--model", "m:M", "--input", "x=float32[batch]"], 3),
         (["export", "nowhere.pt", "--input", "x=float33[batch]"], 2),
         (["export", "nowhere.pt", "--dim", "batch=9..2"], 2),
-        (["export", "nowhere.pt", "--opset", "99"], 2),
+        (["export", "nowhere.pt", "--opset", "26"], 2),
+        (["export", "nowhere.pt", "--dim", "batch=0"], 2),
+        (["export", "nowhere.pt", "--dim", "batch=99999999999999999999"], 2),
+        (["export", "nowhere.pt", "--input", "x=float32[batch,99999999999]"], 2),
+        (["export", "nowhere.pt", "--input", "x=float32[0,4]"], 2),
         (["export", "nowhere.pt", "--seed", "-1"], 2),
         (["export", "nowhere.pt", "--name", "../x"], 2),
         (["inspect", "nowhere"], 3),
@@ -118,3 +122,22 @@ def test_an_export_from_weights_to_verified_in_two_commands(tmp_path: Path) -> N
     broken = run("verify", "artifacts/frames", cwd=tmp_path)
     assert broken.returncode == 4
     assert "model.onnx" in broken.stderr
+
+
+@pytest.mark.parametrize("command", [["trust", "--list"], ["inspect", "w.pt"]], ids="-".join)
+def test_a_stdout_that_fails_is_told_without_a_traceback(
+    command: list[str], tmp_path: Path
+) -> None:
+    torch.save({"a": torch.ones(2)}, tmp_path / "w.pt")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "modelops", *command, "--json"],
+            cwd=tmp_path,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    assert done.returncode == 5, done.stderr
+    assert "No space left" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -18,7 +18,8 @@ Task = Literal[
 Role = Literal["model", "evidence"]
 
 
-def _artifact_name(value: str) -> str:
+def check_name(value: str) -> str:
+    """Return ``value``; raise ValueError where it cannot be an artifact's name."""
     if not 0 < len(value) <= 128 or value in (".", "..") or set(value) & set("/\\"):
         raise ValueError(f"{value[:128]!r} is no name of an artifact")
     if not value.isprintable():
@@ -26,7 +27,7 @@ def _artifact_name(value: str) -> str:
     return value
 
 
-ArtifactName = Annotated[str, AfterValidator(_artifact_name)]
+ArtifactName = Annotated[str, AfterValidator(check_name)]
 """What a model is called, and served as: one part of a path, printable."""
 
 
@@ -54,9 +55,9 @@ class Tolerance(Frozen):
     output of probabilities near 1e-5 is held as tightly as one of logits near 10.
     """
 
-    atol: float
-    rtol: float
-    min_cosine: float
+    atol: float = Field(ge=0, allow_inf_nan=False)
+    rtol: float = Field(ge=0, allow_inf_nan=False)
+    min_cosine: float = Field(ge=-1, le=1)
 
 
 class OutputParity(Frozen):

@@ -9,7 +9,7 @@ import typer
 
 from modelops import __version__
 from modelops.cli import bench, doctor, export, loadtest, look, output, serve, trust
-from modelops.errors import UsageError
+from modelops.errors import MissingEnvironmentError, UsageError
 
 # typer brings a click of its own in some versions: its errors are found from typer's side.
 _ClickException: type[Exception] = next(
@@ -57,10 +57,14 @@ app.command()(doctor.doctor)
 
 
 def usage_error(error: Exception) -> Exception:
-    """Return what typer or a request's model refused as a UsageError, any other error as it is."""
-    if type(error).__name__ == "ValidationError" and str(getattr(error, "title", "")).endswith(
-        "Request"
-    ):
+    """Return what typer, a request's model or the system refused as our own, all else as it is."""
+    if isinstance(error, MemoryError):
+        return MissingEnvironmentError(f"this machine has too little memory for it: {error}")
+    if isinstance(error, OSError):
+        where = f": {error.filename}" if error.filename else ""
+        return MissingEnvironmentError(f"{error.strerror or error}{where}")
+    asked = str(getattr(error, "title", "")).endswith(("Request", "TensorSpec", "Tolerance"))
+    if type(error).__name__ == "ValidationError" and asked:
         problems = [
             f"{'.'.join(map(str, e['loc']))}: {e['msg'].removeprefix('Value error, ')}"
             for e in error.errors()  # type: ignore[attr-defined]
@@ -92,7 +96,7 @@ def main(argv: list[str] | None = None) -> None:
         if type(error).__name__ == "NoArgsIsHelpError":
             sys.exit(2)
         known = usage_error(error)
-        if debug and known is error:
+        if debug and not isinstance(error, _ClickException):
             raise
         code = output.report_error(known, as_json=as_json)
     sys.exit(code)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from modelops.errors import ModelopsError
+from modelops.errors import MissingEnvironmentError, ModelopsError
 from modelops.progress import Progress
 
 if TYPE_CHECKING:
@@ -23,7 +23,13 @@ JsonFlag = Annotated[
 
 
 def emit(result: BaseModel | dict[str, Any], *, as_json: bool, show: RenderableType | None) -> None:
-    """Print ``result`` as JSON, or ``show`` (a rich renderable) for a person."""
+    """Print ``result`` as JSON, or ``show`` (a rich renderable) for a person.
+
+    Raises:
+        MissingEnvironmentError: stdout is closed.
+    """
+    if sys.stdout is None:
+        raise MissingEnvironmentError("stdout is closed: the work is done, its result untold")
     if as_json:
         if isinstance(result, dict):
             text = json.dumps(result, ensure_ascii=False, allow_nan=False)
@@ -69,7 +75,10 @@ def report_error(error: BaseException, *, as_json: bool) -> int:
                 "exit_code": code,
             }
         }
-        sys.stdout.write(json.dumps(body, ensure_ascii=False) + "\n")
+        # Where stdout itself is what failed, stderr below still tells.
+        with contextlib.suppress(OSError, AttributeError, ValueError):
+            sys.stdout.write(json.dumps(body, ensure_ascii=False) + "\n")
+            sys.stdout.flush()
     typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
     typer.echo(message, err=True)
     if hint:

@@ -80,6 +80,20 @@ def test_x1_a_wrong_answer_is_exit_4_and_nothing_is_published(
         open_artifact(kept)
 
 
+def test_what_failed_is_kept_as_what_it_is_or_said_not_to_be(
+    export_zoo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    replace_exporter(monkeypatch, Tampering)
+    (tmp_path / "file").touch()
+    with pytest.raises(ParityError) as caught:
+        export_zoo("Frames", INPUT, keep_failed=tmp_path / "file")
+    assert "could not be kept" in (caught.value.hint or "")
+    with pytest.raises(ParityError):
+        export_zoo("Frames", INPUT, keep_failed=tmp_path / "failed")
+    with pytest.raises(ParityError, match="kept for study only"):
+        open_artifact(tmp_path / "failed" / "failed-1")
+
+
 def test_x3_a_static_dim_is_found_in_the_graph(
     export_zoo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -121,6 +121,11 @@ def test_init_of_a_folder_is_a_whole_recipe(minilm: Path, tmp_path: Path) -> Non
         ("torch.randn(batch, frames, 6)", "torch.randn(batch, 9, 6)", UsageError, "dim 'frames'"),
         ("(2, 40)", "(40, 2)", UsageError, r"dims\['frames'\]"),
         ('{"atol": 1e-3}', "'tight'", UsageError, "tolerance of the recipe"),
+        ('{"batch": (1, 8), "frames": (2, 40)}', "[1]", UsageError, "dims of the recipe"),
+        ("(1, 8)", "(0, 8)", UsageError, r"dims\['batch'\]"),
+        ('["scores"]', "5", UsageError, "outputs of the recipe"),
+        ('"atol": 1e-3', '"atol": float("nan")', UsageError, "tolerance of the recipe"),
+        ('"atol": 1e-3', '"atol": -1', UsageError, "tolerance of the recipe"),
         ("batch, frames, 6)", "batch, 2 * frames, 6)", InputError, "must be the dim itself"),
     ],
 )
