@@ -1,6 +1,7 @@
-"""Targets and engines by name, resolved only when used.
+"""Targets, engines and scenarios by name, resolved only when used.
 
-Third parties join by an entry point in the group ``modelops.exporters`` or ``modelops.engines``.
+Third parties join by an entry point in the group ``modelops.exporters``,
+``modelops.engines`` or ``modelops.scenarios``.
 """
 
 from __future__ import annotations

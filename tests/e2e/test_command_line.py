@@ -14,7 +14,8 @@ from model_zoo import Frames
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "help"
 COMMANDS = [
-    "init", "export", "inspect", "verify", "bench", "serve", "loadtest", "trust", "doctor",
+    "init", "export", "inspect", "verify", "bench", "serve", "status", "config check",
+    "config schema", "loadtest", "trust", "doctor",
 ]  # fmt: skip
 
 
@@ -32,11 +33,11 @@ def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_is_the_golden_one_and_has_examples(command: str) -> None:
     """Run with MODELOPS_UPDATE_GOLDEN=1 to accept a change."""
-    done = run(command, "--help")
+    done = run(*command.split(), "--help")
     assert done.returncode == 0, done.stderr
     assert "Examples:" in done.stdout
     shown = "\n".join(line.rstrip() for line in done.stdout.strip().splitlines()) + "\n"
-    golden = GOLDEN / f"{command}.txt"
+    golden = GOLDEN / f"{command.replace(' ', '-')}.txt"
     if os.environ.get("MODELOPS_UPDATE_GOLDEN") == "1":
         golden.write_text(shown, encoding="utf-8")
     assert shown == golden.read_text(encoding="utf-8")
@@ -62,6 +63,13 @@ def test_help_is_the_golden_one_and_has_examples(command: str) -> None:
         (["verify", "nowhere"], 3),
         (["bench", "nowhere"], 3),
         (["serve", "nowhere"], 3),
+        (["serve", "nowhere", "--port", "70000"], 2),
+        (["serve", "nowhere", "--config", "none.yaml"], 2),
+        (["serve", "--config", "none.yaml"], 3),
+        (["config", "check", "none.yaml"], 3),
+        (["config", "nonsense"], 2),
+        (["status", "http://127.0.0.1:9"], 5),
+        (["status", "ftp://x"], 2),
         (["trust"], 2),
         (["loadtest", "http://127.0.0.1:9", "--scenario", "embeddings"], 7),
     ],

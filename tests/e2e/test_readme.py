@@ -26,6 +26,8 @@ def test_every_command_of_the_readme_works_as_written(tmp_path: Path) -> None:
         "verify",
         "bench",
         "serve",
+        "config",
+        "status",
         "loadtest",
         "trust",
         "doctor",

@@ -5,7 +5,8 @@ The rules, all of them:
 - A ``console`` block holds commands, each after ``$ `` (a line that ends in a backslash goes on),
   and below a command, lines of its output: each must be found there, in order, with ``…`` for
   whatever lies between.
-- A ``python`` block whose first line is ``# name.py`` is that file; any other is run.
+- A ``python`` block whose first line is ``# name.py`` is that file; any other is run. So is a
+  ``yaml`` block, which must be a file.
 - A ``toml`` or ``text`` block is only read.
 - ``modelops serve`` runs until the next one, or the end, and must then end well on SIGTERM.
 - Port 8080 is replaced by a free one everywhere.
@@ -114,6 +115,8 @@ class Reader:
                         self._type(command, where)
                 elif block.language == "python":
                     self._python(block.text, where)
+                elif block.language == "yaml":
+                    assert self._is_file(block.text), f"{where}: a yaml block names its file"
                 else:
                     assert block.language in ("toml", "text"), f"{where}: {block.language!r}"
             self._stop_server()
@@ -137,15 +140,21 @@ class Reader:
         assert missing is None, f"{where}: $ {text}\nshows no line {missing!r}:\n{output}"
 
     def _python(self, text: str, where: str) -> None:
-        text = text.replace("8080", str(self.port))
-        name = re.match(r"# ([\w/]+\.py)\n", text)
-        if name:
-            path = self.folder / name[1]
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+        if self._is_file(text):
             return
+        text = text.replace("8080", str(self.port))
         self.ran.append(text)
         self._run([sys.executable, "-c", text], where, "this python")
+
+    def _is_file(self, text: str) -> bool:
+        """Write a block that begins with the name of its file; say whether it did."""
+        name = re.match(r"# ([\w/]+\.(?:py|yaml))\n", text)
+        if name is None:
+            return False
+        path = self.folder / name[1]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.replace("8080", str(self.port)), encoding="utf-8")
+        return True
 
     def _run(self, argv: list[str], where: str, shown: str) -> str:
         done = subprocess.run(

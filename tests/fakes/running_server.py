@@ -10,12 +10,27 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import requests
 
 START_SECONDS = 90
+
+
+class Placement(StrEnum):
+    """Where a model's engine runs."""
+
+    HOSTED = "hosted"
+    INLINE = "inline"
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What ``modelops serve`` is told."""
+        return ("--inline",) if self is Placement.INLINE else ()
 
 
 @dataclass
@@ -30,6 +45,18 @@ class Server:
     @property
     def port(self) -> int:
         return int(self.url.rsplit(":", 1)[1])
+
+    @property
+    def admin_url(self) -> str:
+        url: str = self.ready["admin_url"]
+        return url
+
+    @property
+    def front(self) -> psutil.Process:
+        """The process that speaks HTTP."""
+        children = psutil.Process(self.process.pid).children(recursive=True)
+        (front,) = (p for p in children if "modelops_servers.front" in p.cmdline()[:4])
+        return front
 
     def get(self, path: str, **kwargs: Any) -> requests.Response:
         return requests.get(self.url + path, timeout=30, **kwargs)
@@ -54,6 +81,12 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=60)
+
+
+def write_config(path: Path, models: list[dict[str, Any]], **sections: Any) -> Path:
+    """Write a ``modelops.yaml`` (JSON is YAML) that serves ``models``, and return its path."""
+    path.write_text(json.dumps({"version": 1, "models": models, **sections}))
+    return path
 
 
 def command(*arguments: str) -> list[str]:

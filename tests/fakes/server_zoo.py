@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 from fake_artifacts import make_artifact
 from onnx import TensorProto, helper, numpy_helper
 
-from modelops.dtypes import DTYPES
+from modelops.dtypes import DTYPES, numpy_dtype
 from modelops.signature import DimRange, Padding, Signature, TensorSpec
+
+ECHOES = {"echo": [n for n in DTYPES if n != "string"], "strings": ["string", "int32"]}
+"""The models that give back what they get, and what they take (the runtime carries bfloat16 and
+strings only one at a time)."""
+
+
+def random_tensor(name: str, shape: tuple[int, ...], seed: int = 0) -> Any:
+    """Return a tensor of dtype ``name`` made of random bits, NaN and infinities among them."""
+    rng = np.random.default_rng(seed)
+    size = math.prod(shape)
+    if name == "string":
+        items = np.empty(size, dtype=object)
+        items[:] = [f"é{i}\x00".encode() if i % 2 else b"" for i in range(size)]
+        return items.reshape(shape)
+    if name == "bool":
+        return rng.integers(0, 2, shape).astype(bool)
+    dtype = numpy_dtype(name)
+    return np.frombuffer(rng.bytes(size * dtype.itemsize), dtype).reshape(shape).copy()
 
 
 def publish_all(root: Path) -> dict[str, Path]:
     """Publish one artifact of each kind under ``root``; return their versions' folders."""
-    # Of bfloat16 and strings the runtime carries only one at a time.
-    no_strings = [name for name in DTYPES if name != "string"]
     return {
         "mlp": make_artifact(root / "mlp").path,
-        "echo": echo(root / "echo", "echo", no_strings),
-        "strings": echo(root / "strings", "strings", ["string", "int32"]),
+        "echo": echo(root / "echo", "echo", ECHOES["echo"]),
+        "strings": echo(root / "strings", "strings", ECHOES["strings"]),
         "floats": float_echo(root / "floats", "floats"),
         "ratio": ratio(root / "ratio"),
         "breakable": breakable(root / "breakable"),

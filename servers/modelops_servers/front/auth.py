@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 from collections.abc import Iterable, Sequence
 
 from pydantic import SecretStr
 
-from modelops.errors import RequestError, UsageError
+from modelops.errors import RequestError
 
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
 _SCHEME = b"bearer "
@@ -41,23 +40,3 @@ class Keys:
             if sum(hmac.compare_digest(given, known) for known in self._hashes):
                 return
         raise UnauthorizedError("a valid API key is needed: Authorization: Bearer KEY")
-
-
-def check_exposure(host: str, keys: Sequence[SecretStr]) -> None:
-    """Refuse to listen beyond this machine without keys.
-
-    Raises:
-        UsageError: ``host`` is not a loopback address, and there is no key.
-    """
-    if not keys and not _is_loopback(host):
-        raise UsageError(
-            f"{host} can be reached from other machines, and no API key is set",
-            hint="set one with MODELOPS_API_KEYS (or --api-key), or listen on 127.0.0.1",
-        )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -5,9 +5,10 @@ Hot routes never reach the framework; everything else does.
 
 from __future__ import annotations
 
+import itertools
 import re
+import secrets
 import time
-import uuid
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -15,16 +16,16 @@ import structlog
 
 from modelops_servers.front.auth import Keys, UnauthorizedError
 from modelops_servers.front.embeddings import EmbeddingsEndpoint
-from modelops_servers.front.exchange import Call, Reply, Served
+from modelops_servers.front.exchange import Call, Reply
 from modelops_servers.front.limits import ClientLeftError, HeaderMap, Receive
 from modelops_servers.front.metrics import OTHER, Metrics
+from modelops_servers.front.models import Models
 from modelops_servers.front.oip import InferEndpoint
 from modelops_servers.front.status import MethodError, answer, form_of
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
-Handler = Callable[[Call], Awaitable[Reply]]
 
 INFER_ROUTE = "/v2/models/{model}/infer"
 VERSION_INFER_ROUTE = "/v2/models/{model}/versions/{version}/infer"
@@ -32,6 +33,8 @@ EMBEDDINGS_ROUTE = "/v1/embeddings"
 
 _PREFIX = "/v2/models/"
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}\Z")
+# Larger parts are sent as they are, without a copy.
+_JOINED_BYTES = 64 * 1024
 _LEFT = 499  # only in the metrics: the client never sees it
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -40,19 +43,13 @@ _log = structlog.stdlib.get_logger(__name__)
 class Gateway:
     """One ASGI application over the served models."""
 
-    def __init__(self, served: Served, metrics: Metrics, keys: Keys, admin: ASGIApp) -> None:
-        self._served = served
+    def __init__(self, models: Models, metrics: Metrics, keys: Keys, admin: ASGIApp) -> None:
         self._metrics = metrics
         self._keys = keys
         self._admin = admin
-        self._infer = InferEndpoint(served)
-        self._embeddings = EmbeddingsEndpoint(served)
-        self._seconds = served.limits.request_seconds
-        self._hot: dict[str, tuple[str, Handler]] = {
-            f"{_PREFIX}{name}/infer": (INFER_ROUTE, self._infer_of(name, None))
-            for name in served.models
-        }
-        self._hot[EMBEDDINGS_ROUTE] = (EMBEDDINGS_ROUTE, self._embeddings)
+        self._infer = InferEndpoint(models)
+        self._embeddings = EmbeddingsEndpoint(models)
+        self._seconds = models.limits.request_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
@@ -67,16 +64,22 @@ class Gateway:
         route = OTHER
         try:
             self._keys.check(path, scope["headers"])
-            hot = self._hot.get(path) or self._hot_by_pattern(path)
-            if hot is None:
-                route, status = await self._framework(scope, receive, send, request_id)
-            else:
-                route, handler = hot
+            asked = _infer_target(path)
+            if asked is not None or path == EMBEDDINGS_ROUTE:
+                if asked is None:
+                    route = EMBEDDINGS_ROUTE
+                else:
+                    route = INFER_ROUTE if asked[1] is None else VERSION_INFER_ROUTE
                 if scope["method"] != "POST":
                     raise MethodError(scope["method"], ["POST"])
-                reply = await handler(call)
+                if asked is None:
+                    reply = await self._embeddings(call)
+                else:
+                    reply = await self._infer(call, *asked)
                 status = reply.status
                 await _send(send, reply, request_id)
+            else:
+                route, status = await self._framework(scope, receive, send, request_id)
         except ClientLeftError:
             status = _LEFT
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
@@ -94,23 +97,6 @@ class Gateway:
                 )
             await _send(send, Reply([failure.body], failure.headers, status), request_id)
         self._metrics.request(call.model, route, status, time.perf_counter() - began)
-
-    def _infer_of(self, name: str, version: str | None) -> Handler:
-        async def infer(call: Call) -> Reply:
-            return await self._infer(call, name, version)
-
-        return infer
-
-    def _hot_by_pattern(self, path: str) -> tuple[str, Handler] | None:
-        """Find infer with a version or of a model that is not served (its handler says so)."""
-        if not (path.startswith(_PREFIX) and path.endswith("/infer")):
-            return None
-        match path[len(_PREFIX) :].split("/"):
-            case [name, "infer"]:
-                return INFER_ROUTE, self._infer_of(name, None)
-            case [name, "versions", version, "infer"]:
-                return VERSION_INFER_ROUTE, self._infer_of(name, version)
-        return None
 
     async def _framework(
         self, scope: Scope, receive: Receive, send: Send, request_id: bytes
@@ -137,18 +123,39 @@ class Gateway:
 
 
 async def _send(send: Send, reply: Reply, request_id: bytes) -> None:
-    body = reply.parts[0] if len(reply.parts) == 1 else b"".join(reply.parts)
+    length = sum(map(len, reply.parts))
     headers = [
         *(h for h in reply.headers if h[0] != b"content-length"),
-        (b"content-length", str(len(body)).encode()),
+        (b"content-length", b"%d" % length),
         (b"x-request-id", request_id),
     ]
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    parts = reply.parts
+    if length <= _JOINED_BYTES:
+        parts = [b"".join(parts)]
+    for number, part in enumerate(parts, start=1):
+        more = number < len(parts)
+        await send({"type": "http.response.body", "body": part, "more_body": more})
+
+
+def _infer_target(path: str) -> tuple[str, str | None] | None:
+    """Return the model and version that an infer route names, served or not; else None."""
+    if not (path.startswith(_PREFIX) and path.endswith("/infer")):
+        return None
+    match path[len(_PREFIX) :].split("/"):
+        case [name, "infer"]:
+            return name, None
+        case [name, "versions", version, "infer"]:
+            return name, version
+    return None
+
+
+_started = secrets.token_hex(8).encode()
+_numbers = itertools.count()
 
 
 def _request_id(given: bytes | None) -> bytes:
-    """Echo a well-formed id; anything else is replaced."""
+    """Echo a well-formed id; anything else is replaced by one that no other request has."""
     if given is not None and _REQUEST_ID.match(given):
         return given
-    return uuid.uuid4().hex.encode()
+    return b"%s%016x" % (_started, next(_numbers))

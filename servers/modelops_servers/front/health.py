@@ -2,46 +2,65 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from typing import Any
 
-from modelops.protocols import State
-from modelops_servers.model import ServedModel
-
-_NEXT: dict[State, str] = {
-    "ready": "nothing to do",
-    "loading": "it turns ready by itself once it is loaded and warmed up",
-    "stuck": "new requests get 503; it turns ready when the call ends, or restart the gateway",
-    "stopping": "requests in flight are finished, then the process exits",
-    "stopped": "start the gateway again",
-    "failed": "the gateway exits; mend the cause and start it again",
-}
+from modelops_servers.front.models import Model, Models
+from modelops_servers.front.version import Version
 
 
-def model_report(model: ServedModel) -> dict[str, Any]:
-    """Return one model's state for a person or a program."""
-    health = model.health()
+def version_report(model: Model, version: Version) -> dict[str, Any]:
+    """Return one version's state for a person or a program."""
+    return {"name": model.name, "required": model.required, **_dated(version.report())}
+
+
+def model_report(model: Model, number: str | None = None) -> dict[str, Any]:
+    """Return a model's state: that of one version, or of the one that answers by default."""
+    version = model.versions.get(number or model.default or "")
+    if version is not None:
+        return version_report(model, version)
+    why = model.unavailable or "opening its files"
     return {
         "name": model.name,
-        "version": str(model.loaded.artifact.version) if model.loaded else None,
-        "state": health.state,
-        "why": health.why,
-        "since": _iso(health.since),
-        "last_progress": _iso(health.last_progress),
-        "in_flight": model.in_flight,
-        "next": _NEXT[health.state],
+        "required": model.required,
+        "version": None,
+        "state": "stopped" if model.unavailable else "loading",
+        "why": why,
+        "since": _iso(time.time()),
+        "next": "" if model.unavailable else "in a moment",
+        "last_progress": None,
+        "in_flight": 0,
+        "replicas": [],
     }
 
 
-def readiness(models: list[ServedModel]) -> tuple[bool, dict[str, Any]]:
-    """Return whether every model is ready, and the report that says why not."""
-    reports = [model_report(m) for m in models]
-    waiting = [r["name"] for r in reports if r["state"] != "ready"]
-    return not waiting, {
-        "status": "not ready" if waiting else "ready",
-        "not_ready": waiting,
+def readiness(models: Models) -> tuple[bool, dict[str, Any]]:
+    """Return whether every required model is ready, and the report that says why not."""
+    reports = []
+    can = []
+    ready = True
+    for model in models:
+        numbers: list[str | None] = [*model.versions] or [None]
+        reports += [model_report(model, number) for number in numbers]
+        # What is asked without a version decides: another one may be on its way in or out.
+        can.append(model_report(model)["state"] == "ready")
+        ready = ready and (can[-1] or not model.required)
+    # Where nothing is required there must still be something to serve.
+    ready = ready and any(can)
+    return ready, {
+        "status": "ready" if ready else "not ready",
+        "not_ready": list(dict.fromkeys(r["name"] for r in reports if r["state"] != "ready")),
         "models": reports,
     }
+
+
+def _dated(report: dict[str, Any]) -> dict[str, Any]:
+    for one in (report, *report["replicas"]):
+        for key in ("since", "last_progress"):
+            if key in one:
+                one[key] = _iso(one[key])
+    return report
 
 
 def _iso(seconds: float | None) -> str | None:

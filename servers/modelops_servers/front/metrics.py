@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from prometheus_client import (
     CollectorRegistry,
     Counter,
-    Gauge,
     GCCollector,
     Histogram,
+    Metric,
     PlatformCollector,
     ProcessCollector,
     generate_latest,
 )
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-
-from modelops_servers.model import ServedModel
+from prometheus_client.registry import Collector
 
 OTHER = "other"
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -27,15 +28,27 @@ _SECONDS = (
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
-class Metrics:
-    """One registry for one gateway; ``models`` are the only model labels beside ``other``."""
+class Now(NamedTuple):
+    """How one model is at this moment, read whenever somebody scrapes."""
 
-    def __init__(self, models: Iterable[str]) -> None:
+    model: str
+    in_flight: int
+    ready: bool
+    restarts: int
+
+
+class Metrics:
+    """One registry for one front; model labels are those ``of`` was asked for, and ``other``."""
+
+    def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.now: Callable[[], Iterable[Now]] = tuple
+        """Says how every model is; the gauges are read from it."""
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
-        self._models = frozenset(models)
+        self._models: dict[str, ModelMetrics] = {}
+        self.registry.register(_Gauges(self))
         self._duration = Histogram(
             "modelops_request_duration_seconds",
             "From the request's headers to the last byte of its answer.",
@@ -57,12 +70,6 @@ class Metrics:
             buckets=_SIZES,
             registry=self.registry,
         )
-        self._in_flight = Gauge(
-            "modelops_inflight_requests",
-            "Requests that wait or are being answered.",
-            ("model",),
-            registry=self.registry,
-        )
         self._tokens = Counter(
             "modelops_tokens_total",
             "Tokens that models read.",
@@ -73,12 +80,6 @@ class Metrics:
             "modelops_rejected_total",
             "Requests turned away before the engine saw them.",
             ("model", "reason"),
-            registry=self.registry,
-        )
-        self._ready = Gauge(
-            "modelops_engine_ready",
-            "1 where the model is ready.",
-            ("model",),
             registry=self.registry,
         )
         self._durations: dict[tuple[str, str, int], Callable[[float], None]] = {}
@@ -96,27 +97,52 @@ class Metrics:
         self._rejected.labels(OTHER, reason).inc()
 
     def of(self, model: str) -> ModelMetrics:
-        """Return the children of one configured model."""
-        assert model in self._models  # noqa: S101 - labels are bounded by the config
-        return ModelMetrics(
-            queue=self._queue.labels(model),
-            batch=self._batch.labels(model),
-            tokens=self._tokens.labels(model, "prompt"),
-            rejected=lambda reason: self._rejected.labels(model, reason).inc(),
-        )
-
-    def watch(self, name: str, model: ServedModel) -> None:
-        """Read two gauges from the model itself whenever somebody scrapes."""
-        self._in_flight.labels(name).set_function(lambda: model.in_flight)
-        self._ready.labels(name).set_function(lambda: float(model.health().state == "ready"))
+        """Return the children of one model of the configuration."""
+        found = self._models.get(model)
+        if found is None:
+            found = self._models[model] = ModelMetrics(
+                queue=self._queue.labels(model),
+                batch=self._batch.labels(model),
+                tokens=self._tokens.labels(model, "prompt"),
+                rejected=lambda reason: self._rejected.labels(model, reason).inc(),
+            )
+        return found
 
     def render(self) -> bytes:
         """Return the text exposition."""
         return generate_latest(self.registry)
 
 
+class _Gauges(Collector):
+    """What is not counted but looked up."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the state of every model."""
+        in_flight = GaugeMetricFamily(
+            "modelops_inflight_requests",
+            "Requests that wait or are being answered.",
+            labels=("model",),
+        )
+        ready = GaugeMetricFamily(
+            "modelops_engine_ready", "1 where the model is ready.", labels=("model",)
+        )
+        restarts = CounterMetricFamily(
+            "modelops_engine_restarts",
+            "Times that an engine host was started anew.",
+            labels=("model",),
+        )
+        for now in self._metrics.now():
+            in_flight.add_metric((now.model,), now.in_flight)
+            ready.add_metric((now.model,), float(now.ready))
+            restarts.add_metric((now.model,), now.restarts)
+        yield from (in_flight, ready, restarts)
+
+
 class ModelMetrics:
-    """What one model counts; a ``modelops_servers.model.Observer``."""
+    """What one model counts; a ``modelops_servers.front.replica.Observer``."""
 
     def __init__(
         self,

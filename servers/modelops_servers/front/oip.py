@@ -6,16 +6,33 @@ import asyncio
 import gzip
 import time
 import zlib
+from dataclasses import replace
 
+from modelops.config import LimitsConfig
 from modelops.errors import RequestError
-from modelops_servers.front.exchange import Call, Reply, Served
+from modelops_servers.front.exchange import Call, Reply
+from modelops_servers.front.json_process import (
+    DECODED_ON_LOOP_BYTES,
+    ENCODED_ON_LOOP_VALUES,
+    json_values,
+)
 from modelops_servers.front.limits import HeaderMap, check_json_size, read_body
-from modelops_servers.front.oip_codec import decode_request, encode_response
+from modelops_servers.front.models import Models
+from modelops_servers.front.oip_codec import (
+    Encoded,
+    InferRequest,
+    decode_request,
+    encode_response,
+)
+from modelops_servers.front.replica import Answer, Lease
 from modelops_servers.front.status import JSON
+from modelops_servers.front.version import Version
 from modelops_servers.front.watch import ClientWatch
 
 _LENGTH = b"inference-header-content-length"
 _OCTETS = (b"content-type", b"application/octet-stream")
+_SHARED_BYTES = 256 * 1024
+_ALIGNMENT = 64
 _WORTH_COMPRESSING = 1024
 _COMPRESSED_ON_LOOP = 64 * 1024
 
@@ -23,31 +40,95 @@ _COMPRESSED_ON_LOOP = 64 * 1024
 class InferEndpoint:
     """Bytes to tensors, tensors through the model, tensors to bytes."""
 
-    def __init__(self, served: Served) -> None:
-        self._served = served
+    def __init__(self, models: Models) -> None:
+        self._models = models
 
     async def __call__(self, call: Call, name: str, version: str | None) -> Reply:
         """Answer one infer request for model ``name``."""
-        model, loaded = self._served.loaded(name, version)
-        call.model = name
-        limits = self._served.limits
-        json_length = _json_length(call.headers)
-        whole = limits.max_json_bytes if json_length is None else limits.max_body_bytes
-        if json_length is not None:
-            check_json_size(json_length, limits.max_json_bytes)
-        body = await read_body(call.receive, call.headers, whole, limits.request_seconds)
-        signature = loaded.artifact.manifest.signature
-        request = decode_request(body, signature, json_length)
-        if request.timeout_seconds is not None:
-            call.deadline = min(call.deadline, time.monotonic() + request.timeout_seconds)
-        async with ClientWatch(call.receive, call.deadline):
-            outputs = await model.infer(request.tensors, call.deadline)
-        encoded = encode_response(name, str(loaded.artifact.version), request, outputs, signature)
+        found = self._models.find(name, version)
+        call.model = found.config.name
+        body = _Body(found, call.headers, self._models.limits)
+        try:
+            data = await body.read(call)
+            found.admit()
+            try:
+                request = await self._decode(data, found, body.json_length)
+                if request.timeout_seconds is not None:
+                    call.deadline = min(call.deadline, time.monotonic() + request.timeout_seconds)
+                async with ClientWatch(call.receive, call.deadline):
+                    answer = await found.infer(request.tensors, call.deadline, body.lease)
+                try:
+                    encoded = await self._encode(name, found, request, answer)
+                finally:
+                    answer.release()
+            finally:
+                found.leave()
+        finally:
+            body.release()
         if encoded.json_length is None:
             headers = [JSON]
         else:
             headers = [_OCTETS, (_LENGTH, str(encoded.json_length).encode())]
         return await _compressed(Reply(encoded.parts, headers), call.headers)
+
+    async def _decode(
+        self, data: bytes | memoryview, found: Version, json_length: int | None
+    ) -> InferRequest:
+        size = len(data) if json_length is None else json_length
+        if size <= DECODED_ON_LOOP_BYTES:
+            return decode_request(data, found.signature, json_length)
+        return await self._models.json.run(decode_request, data, found.signature, json_length)
+
+    async def _encode(
+        self, name: str, found: Version, request: InferRequest, answer: Answer
+    ) -> Encoded:
+        values = [o.name for o in request.outputs if not o.binary]
+        if values and json_values({n: answer.outputs[n] for n in values}) > ENCODED_ON_LOOP_VALUES:
+            asked = replace(request, tensors={})
+            outputs = {o.name: answer.outputs[o.name] for o in request.outputs}
+            return await self._models.json.run(
+                encode_response, name, found.number, asked, outputs, found.signature
+            )
+        encoded = encode_response(name, found.number, request, answer.outputs, found.signature)
+        if answer.shared:
+            # What lies in shared memory is given back before it is sent.
+            return Encoded([b"".join(encoded.parts)], encoded.json_length)
+        return encoded
+
+
+class _Body:
+    """One request's body: its bounds, and the shared memory that it is read into."""
+
+    __slots__ = ("_found", "_headers", "_limits", "json_length", "lease")
+
+    def __init__(self, found: Version, headers: HeaderMap, limits: LimitsConfig) -> None:
+        self._found = found
+        self._headers = headers
+        self._limits = limits
+        self.json_length = _json_length(headers)
+        self.lease: Lease | None = None
+
+    async def read(self, call: Call) -> bytes | memoryview:
+        """Return the body; a large one of binary tensors lies where the engine can see it."""
+        limits, most = self._limits, self._limits.max_json_bytes
+        if self.json_length is not None:
+            check_json_size(self.json_length, limits.max_json_bytes)
+            most = limits.max_body_bytes
+        into = self._set_aside if self.json_length is not None else None
+        return await read_body(call.receive, self._headers, most, limits.request_seconds, into)
+
+    def release(self) -> None:
+        """Give shared memory back that was not handed over."""
+        if self.lease is not None:
+            self.lease.release()
+
+    def _set_aside(self, count: int) -> memoryview | None:
+        if count < _SHARED_BYTES:
+            return None
+        # The first tensor begins after the JSON: let it begin on a boundary.
+        lead = -(self.json_length or 0) % _ALIGNMENT
+        self.lease = self._found.lease(lead + count)
+        return None if self.lease is None else self.lease.memory[lead : lead + count]
 
 
 def _json_length(headers: HeaderMap) -> int | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import orjson
 
 from modelops.dtypes import BY_OIP, DTYPES, DType
@@ -166,7 +167,8 @@ def _raw(view: memoryview, signature: Signature) -> InferRequest:
     spec = signature.inputs[0]
     dtype = DTYPES[spec.dtype]
     if dtype.itemsize == 0:
-        array = from_binary(spec.name, dtype, (1,) * len(spec.shape), view)
+        # As the protocol's extension has it: all of it is one element, with no length before it.
+        array = np.array([bytes(view)], dtype=object).reshape((1,) * len(spec.shape))
     else:
         array = from_binary(spec.name, dtype, _deduced(spec, len(view) // dtype.itemsize), view)
     outputs = tuple(RequestedOutput(t.name, binary=True) for t in signature.outputs)

@@ -20,7 +20,7 @@ from modelops.errors import (
 )
 from modelops_servers.front.auth import UnauthorizedError
 from modelops_servers.front.limits import BodyTooLargeError, SlowBodyError
-from modelops_servers.model import QueueFullError
+from modelops_servers.front.overload import QueueFullError
 
 _log = logging.getLogger(__name__)
 

@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 from modelops.dtypes import DType, numpy_dtype
 from modelops.errors import RequestError
+from modelops_servers.dataplane import strings
+from modelops_servers.dataplane.packed_strings import packed
 
 Array = npt.NDArray[Any]
 
@@ -49,10 +51,7 @@ def from_binary(name: str, dtype: DType, shape: Sequence[int], blob: memoryview)
 def to_binary(array: Array) -> bytes | memoryview:
     """Return a tensor's bytes on the wire: little-endian, row-major, strings with u32 lengths."""
     if array.dtype == object:
-        items = [bytes(item) for item in array.ravel()]
-        return b"".join(
-            itertools.chain.from_iterable((len(i).to_bytes(4, "little"), i) for i in items)
-        )
+        return packed(array)
     if array.size == 0:
         return b""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
@@ -79,9 +78,9 @@ def from_json(name: str, dtype: DType, shape: tuple[int, ...], data: Any) -> Arr
     kinds = set(map(type, flat))
     if dtype.name == "string":
         _only(name, dtype, kinds, {str})
-        strings = np.empty(count, dtype=object)
-        strings[:] = [text.encode() for text in flat]
-        return _reshaped(name, strings, shape)
+        texts = np.empty(count, dtype=object)
+        texts[:] = [text.encode() for text in flat]
+        return _reshaped(name, texts, shape)
     _only(name, dtype, kinds, _JSON_KINDS[np.dtype(dtype.name).kind])
     try:
         with np.errstate(over="ignore"):
@@ -146,21 +145,10 @@ def _flattened(name: str, data: list[Any], shape: tuple[int, ...]) -> list[Any]:
 
 
 def _strings(name: str, blob: memoryview, count: int) -> Array:
-    items: list[bytes] = []
-    offset = 0
-    while offset < len(blob) and len(items) < count:
-        end = offset + 4 + int.from_bytes(blob[offset : offset + 4], "little")
-        if offset + 4 > len(blob) or end > len(blob):
-            raise RequestError(f"input {shown(name)}: a string reaches beyond its binary data")
-        items.append(bytes(blob[offset + 4 : end]))
-        offset = end
-    if len(items) != count or offset != len(blob):
-        raise RequestError(
-            f"input {shown(name)}: its binary data does not hold {count} strings exactly"
-        )
-    strings = np.empty(count, dtype=object)
-    strings[:] = items
-    return strings
+    try:
+        return strings.unpack(blob, count)
+    except ValueError as error:
+        raise RequestError(f"input {shown(name)}: {error}") from error
 
 
 def _reshaped(name: str, array: Array, shape: Sequence[int]) -> Array:

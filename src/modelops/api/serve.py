@@ -6,44 +6,53 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ConfigDict, SecretStr, ValidationError
+from pydantic import ConfigDict, Field
 
 from modelops import registry
+from modelops.api.flags import flag, place, validated
+from modelops.api.server_settings import limit_settings, server_settings
 from modelops.artifact import find_newest, locate, read_manifest
-from modelops.config import (
-    AdmissionConfig,
-    GatewayConfig,
-    LimitsConfig,
-    ModelConfig,
-    Provider,
-    ServerConfig,
-)
-from modelops.errors import InputError, UsageError
+from modelops.config import GatewayConfig, LimitsConfig, ModelConfig, ModelEntry, is_loopback
+from modelops.config.file import LoadedFile, read_config
+from modelops.errors import InputError, ModelopsError, UsageError
 from modelops.progress import Progress, silent
+from modelops.resolving import FORMATS, check_engine, resolve_model, version
 from modelops.signature import Frozen
 
 ARTIFACTS = Path("artifacts")
 
-_ENGINE_OF = {"onnx": "onnxruntime"}
 _GATEWAY = "modelops_servers.serve:serve"
 
 
 class ServeRequest(Frozen):
-    """What to serve and how; without ``sources``, the newest artifact in ``./artifacts``."""
+    """What to serve and how: ``config``, or ``sources``; with neither, the newest artifact.
+
+    Attributes:
+        config: a ``modelops.yaml``.
+        sources: artifacts, or versions of them; with none, the newest in ``./artifacts``.
+        names: one for each source, in order; empty: the artifacts' own names.
+        options: of every source, by the flag's name, such as ``{"max_batch": 8}``.
+        server: fields of ``ServerConfig``; they override the environment and the file.
+        limits: fields of ``LimitsConfig``; they override the file.
+        environment: variables; those called MODELOPS_… override the file's ``server``.
+    """
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
+    config: Path | None = None
     sources: tuple[Path, ...] = ()
     names: tuple[str, ...] = ()
-    """One for each source, in order; empty: the artifacts' own names."""
-    engine: str | None = None
-    """None: the one that serves the artifact's format."""
-    provider: Provider = "auto"
-    threads: int | None = None
-    max_queue: int = AdmissionConfig().max_queue
-    server: ServerConfig = ServerConfig()
-    limits: LimitsConfig = LimitsConfig()
+    options: dict[str, Any] = Field(default_factory=dict)
+    server: dict[str, Any] = Field(default_factory=dict)
+    limits: dict[str, Any] = Field(default_factory=dict)
+    environment: dict[str, str] = Field(default_factory=dict, repr=False)
     dry_run: bool = False
+
+
+class PlannedModel(ModelConfig):
+    """A model's resolved config, and which version it is."""
+
+    version: str
 
 
 class ServePlan(Frozen):
@@ -52,14 +61,13 @@ class ServePlan(Frozen):
     event: Literal["plan"] = "plan"
     host: str
     port: int
+    admin_port: int | None
+    fronts: int
     api_keys: int
+    keys_file: Path | None
+    drain_seconds: float
     limits: LimitsConfig
-    models: tuple[ModelConfig, ...]
-
-
-def parse_keys(keys: str | None) -> tuple[SecretStr, ...]:
-    """Split the value of ``MODELOPS_API_KEYS``: keys separated by commas or spaces."""
-    return tuple(SecretStr(k) for k in (keys or "").replace(",", " ").split())
+    models: tuple[PlannedModel, ...]
 
 
 def serve(
@@ -69,36 +77,114 @@ def serve(
 ) -> ServePlan:
     """Serve until a signal ends it, and return what was served.
 
-    ``on_ready`` is called once, with ``url``, ``models`` and ``curl``, when all is ready. With
-    ``dry_run`` nothing is loaded and only the plan is returned.
+    ``on_ready`` is called once, with ``url``, ``admin_url``, ``models`` and ``curl``, when all is
+    ready. With ``dry_run`` nothing is loaded and only the plan is returned.
 
     Raises:
         UsageError: the request cannot be meant so.
-        InputError, VerificationError: an artifact is not there or not whole.
+        InputError, VerificationError: the config is off, an artifact is not there or not whole.
         MissingEnvironmentError: the port, the engine or its provider is not to be had.
     """
     config = resolve(request, progress)
     if not request.dry_run:
         registry.load(_GATEWAY, extra="serve")(config, progress, on_ready)
+    return plan(config)
+
+
+def plan(config: GatewayConfig) -> ServePlan:
+    """Return what ``config`` serves, without its keys."""
+    server = config.server
     return ServePlan(
-        host=config.server.host,
-        port=config.server.port,
-        api_keys=len(config.server.api_keys),
+        host=server.host,
+        port=server.port,
+        admin_port=server.admin_port,
+        fronts=server.fronts,
+        api_keys=len(server.api_keys),
+        keys_file=server.keys_file,
+        drain_seconds=server.drain_seconds,
         limits=config.limits,
-        models=config.models,
+        models=tuple(
+            PlannedModel(version=str(version(model)), **dict(model)) for model in config.models
+        ),
     )
 
 
 def resolve(request: ServeRequest, progress: Progress = silent) -> GatewayConfig:
-    """Return the config that ``request`` means; only manifests are read.
+    """Return the config that ``request`` means; only the config, manifests and keys are read.
 
     Raises:
-        UsageError: a name or option does not fit.
-        InputError, IntegrityError: there is no such artifact, or its manifest is off.
+        UsageError: a name, option or environment variable does not fit.
+        InputError, IntegrityError: the config is off, there is no such artifact, or its manifest
+            is off.
+        MissingEnvironmentError: the engine's package cannot be imported (in a dry run).
     """
+    file = _read(request)
+    server = server_settings(request.server, request.environment, file, progress)
+    limits = limit_settings(request.limits, file)
+    if file is None:
+        models = _from_flags(request, progress)
+    else:
+        models = _from_file(file, import_engine=request.dry_run)
+    _check_versions(models, file)
+    only_one = len({m.name for m in models}) == 1
+    if request.dry_run and not server.api_keys and not is_loopback(server.host):
+        progress(
+            f"warning: {server.host} can be reached from other machines, and there is no API key: "
+            "serve will refuse until MODELOPS_API_KEYS or keys_file gives one"
+        )
+    return validated(
+        GatewayConfig,
+        {
+            "server": server,
+            "limits": limits,
+            "models": [
+                m if m.required is not None else m.model_copy(update={"required": only_one})
+                for m in models
+            ],
+        },
+    )
+
+
+def _read(request: ServeRequest) -> LoadedFile | None:
+    if request.config is None:
+        return None
+    named = ["SOURCE"] if request.sources else []
+    named += ["--name"] if request.names else []
+    named += [flag(option) for option in request.options]
+    if named:
+        raise UsageError(
+            f"--config says which models are served: {', '.join(named)} cannot be given beside it",
+            hint=f"write it into {request.config}, or leave --config out",
+        )
+    return read_config(request.config)
+
+
+def _from_file(file: LoadedFile, *, import_engine: bool) -> list[ModelConfig]:
+    """Resolve every entry, so that all that is off is told at once."""
+    found: list[ModelConfig] = []
+    failed: list[ModelopsError] = []
+    for index, entry in enumerate(file.config.models):
+        here = entry.model_copy(update={"source": file.folder / entry.source})
+        try:
+            found.append(resolve_model(here, import_engine=import_engine))
+        except ModelopsError as error:
+            where = file.where(("models", index))
+            failed.append(type(error)(f"{where} ({entry.name}): {error.message}", hint=error.hint))
+    if failed:
+        raise type(failed[0])("\n".join(e.message for e in failed), hint=failed[0].hint)
+    return found
+
+
+def _from_flags(request: ServeRequest, progress: Progress) -> list[ModelConfig]:
+    options = place(request.options)
+    if engine := request.options.get("engine"):
+        try:
+            check_engine(engine)
+        except InputError as error:
+            raise UsageError(error.message, hint=error.hint) from error
     sources = request.sources
     if not sources:
-        newest = find_newest(ARTIFACTS, _formats(request.engine))
+        newest = find_newest(ARTIFACTS, _formats(engine))
         progress(f"no source given: serving the newest artifact, {newest}")
         sources = (newest,)
     if request.names and len(request.names) != len(sources):
@@ -106,54 +192,29 @@ def resolve(request: ServeRequest, progress: Progress = silent) -> GatewayConfig
             f"{len(request.names)} names for {len(sources)} sources",
             hint="give --name once for each source, in the same order, or not at all",
         )
-    try:
-        return GatewayConfig(
-            server=request.server,
-            limits=request.limits,
-            models=tuple(
-                _model(source, request.names[i] if request.names else None, request)
-                for i, source in enumerate(sources)
-            ),
-        )
-    except ValidationError as error:
-        raise UsageError(explain(error), hint="modelops serve --help") from error
+    models = []
+    for index, source in enumerate(sources):
+        name = request.names[index] if request.names else read_manifest(locate(source)).name
+        entry = validated(ModelEntry, {"name": name, "source": source, **options})
+        models.append(resolve_model(entry, import_engine=request.dry_run))
+    return models
 
 
-def explain(error: ValidationError) -> str:
-    """Say in one line which option is off and why; the values of keys are never shown."""
-    said = []
-    for item in error.errors(include_url=False, include_input=False):
-        where = ".".join(str(part) for part in item["loc"])
-        what = item["msg"].removeprefix("Value error, ")
-        said.append(f"{where}: {what}" if where else what)
-    return "; ".join(said)
-
-
-def _model(source: Path, name: str | None, request: ServeRequest) -> ModelConfig:
-    folder = locate(source)
-    manifest = read_manifest(folder)
-    engine = request.engine or _ENGINE_OF.get(manifest.format)
-    if engine is None:
-        raise InputError(
-            f"no engine here serves {manifest.format}, the format of {folder}",
-            hint="export it again with --to onnx",
-        )
-    if engine not in registry.names("engines"):
-        raise UsageError(
-            f"no engine named {engine!r}", hint="one of: " + ", ".join(registry.names("engines"))
-        )
-    return ModelConfig(
-        name=manifest.name if name is None else name,
-        # Resolved now, so that what is loaded is what was said, whatever is published meanwhile.
-        source=folder,
-        engine=engine,
-        provider=request.provider,
-        threads=request.threads,
-        admission=AdmissionConfig(max_queue=request.max_queue),
-    )
+def _check_versions(models: list[ModelConfig], file: LoadedFile | None) -> None:
+    seen: dict[tuple[str, int], ModelConfig] = {}
+    for index, model in enumerate(models):
+        other = seen.setdefault((model.name, version(model)), model)
+        if other is model:
+            continue
+        what = f"{model.name} version {version(model)} is served twice: "
+        what += f"from {other.asked} and from {model.asked}"
+        hint = "serve another version, or give one of them another name"
+        if file is not None:
+            raise InputError(f"{file.where(('models', index))}: {what}", hint=hint)
+        raise UsageError(what, hint=hint)
 
 
 def _formats(engine: str | None) -> list[str]:
     if engine is None:
-        return list(_ENGINE_OF)
-    return list(registry.resolve("engines", engine).formats)
+        return [f for formats in FORMATS.values() for f in formats]
+    return list(FORMATS.get(engine) or registry.resolve("engines", engine).formats)

@@ -1,9 +1,9 @@
 """Artifacts on disk: immutable numbered versions, their manifest, integrity and trust."""
 
-from modelops.artifact.integrity import check_files, hash_files, read_manifest
+from modelops.artifact.integrity import check_file, check_files, hash_files, read_manifest
 from modelops.artifact.manifest import MANIFEST, FileEntry, Manifest
 from modelops.artifact.opening import find_newest, locate, open_artifact, runs_code
-from modelops.artifact.store import Artifact, Store, versions
+from modelops.artifact.store import Artifact, Store, version_of, versions
 from modelops.artifact.trust_store import TrustedDigest, distrust, is_trusted, trust, trusted
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Manifest",
     "Store",
     "TrustedDigest",
+    "check_file",
     "check_files",
     "distrust",
     "find_newest",
@@ -24,5 +25,6 @@ __all__ = [
     "runs_code",
     "trust",
     "trusted",
+    "version_of",
     "versions",
 ]

@@ -88,6 +88,20 @@ def check_files(folder: Path, manifest: Manifest, progress: Progress = silent) -
         raise _refusal(folder, [(n, "is altered: its hash is another") for n in altered])
 
 
+def check_file(folder: Path, manifest: Manifest, name: str) -> None:
+    """Compare one file under ``folder`` with the manifest, for a reader of that file alone.
+
+    Raises:
+        IntegrityError: it is missing, altered or no regular file.
+    """
+    entry = manifest.files[name]
+    size = os.lstat(folder / name).st_size if os.path.lexists(folder / name) else None
+    if size is None:
+        raise _refusal(folder, [(name, "is missing")])
+    if size != entry.size or _hash_all(folder, {name: size})[name] != entry.sha256:
+        raise _refusal(folder, [(name, "is altered")])
+
+
 def read_manifest(folder: Path) -> Manifest:
     """Read and check ``folder/modelops.json``; the files that it lists are not looked at.
 

@@ -8,7 +8,18 @@ from typing import Annotated
 import typer
 
 from modelops import __version__
-from modelops.cli import bench, doctor, export, loadtest, look, output, serve, trust
+from modelops.cli import (
+    bench,
+    config,
+    doctor,
+    export,
+    loadtest,
+    look,
+    output,
+    serve,
+    status,
+    trust,
+)
 from modelops.errors import MissingEnvironmentError, UsageError
 
 # typer brings a click of its own in some versions: its errors are found from typer's side.
@@ -51,6 +62,8 @@ app.command()(look.inspect)
 app.command()(look.verify)
 app.command()(bench.bench)
 app.command()(serve.serve)
+app.command()(status.status)
+app.add_typer(config.app)
 app.command()(loadtest.loadtest)
 app.command()(trust.trust)
 app.command()(doctor.doctor)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from modelops.cli import output
-from modelops.errors import UsageError
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from modelops.api.serve import ServePlan, ServeRequest
+_MODELS = "Models (or --config)"
+_GATEWAY = "Gateway (each overrides the configuration)"
 
 
 def serve(
+    ctx: typer.Context,
     sources: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -25,25 +23,95 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Serve what this modelops.yaml says. Paths in it are relative to its folder.",
+            show_default=False,
+        ),
+    ] = None,
     name: Annotated[
         list[str] | None,
-        typer.Option(help="Serve under this name (once for each SOURCE).", show_default=False),
+        typer.Option(
+            help="Serve under this name (once for each SOURCE).",
+            show_default=False,
+            rich_help_panel=_MODELS,
+        ),
     ] = None,
     engine: Annotated[
         str | None,
-        typer.Option(help="The engine. Default: by the artifact's format.", show_default=False),
+        typer.Option(
+            help="The engine. Default: by the artifact's format.",
+            show_default=False,
+            rich_help_panel=_MODELS,
+        ),
     ] = None,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; other than loopback needs an API key.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8080,
     provider: Annotated[
-        str, typer.Option(help="Execution provider: auto, cpu, cuda or tensorrt.")
+        str,
+        typer.Option(
+            help="Execution provider: auto, cpu, cuda or tensorrt.", rich_help_panel=_MODELS
+        ),
     ] = "auto",
     threads: Annotated[
         int | None,
         typer.Option(
-            help="Threads for one inference. Default: the usable cores.", show_default=False
+            help="Threads for one inference. Default: the usable cores.",
+            show_default=False,
+            rich_help_panel=_MODELS,
+        ),
+    ] = None,
+    inline: Annotated[
+        bool,
+        typer.Option(
+            "--inline",
+            help="Run the engine inside the front: lowest latency, no isolation.",
+            rich_help_panel=_MODELS,
+        ),
+    ] = False,
+    replicas: Annotated[
+        int, typer.Option(help="Engine processes for each model.", rich_help_panel=_MODELS)
+    ] = 1,
+    max_batch: Annotated[
+        int,
+        typer.Option(
+            help="Most items in one call of the engine; 1 turns batching off.",
+            rich_help_panel=_MODELS,
+        ),
+    ] = 32,
+    max_delay_ms: Annotated[
+        float,
+        typer.Option(
+            help="How long a request may be passed over for a fuller batch.",
+            rich_help_panel=_MODELS,
+        ),
+    ] = 2,
+    max_queue: Annotated[
+        int,
+        typer.Option(
+            help="Requests that may wait for a model; more get 503.", rich_help_panel=_MODELS
+        ),
+    ] = 256,
+    host: Annotated[
+        str,
+        typer.Option(
+            help="Address to listen on; other than loopback needs an API key.",
+            rich_help_panel=_GATEWAY,
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(help="Port to listen on; 0 takes a free one.", rich_help_panel=_GATEWAY)
+    ] = 8080,
+    fronts: Annotated[
+        int, typer.Option(help="HTTP processes that share the port.", rich_help_panel=_GATEWAY)
+    ] = 1,
+    admin_port: Annotated[
+        int | None,
+        typer.Option(
+            help="A port that also answers loading and unloading; 0 takes a free one. "
+            "Default: off.",
+            show_default=False,
+            rich_help_panel=_GATEWAY,
         ),
     ] = None,
     api_key: Annotated[
@@ -52,18 +120,23 @@ def serve(
             help="Ask for this key as 'Authorization: Bearer'. May be repeated. Others on this "
             "machine can see it in the process list: MODELOPS_API_KEYS (comma-separated) is safer.",
             show_default=False,
+            rich_help_panel=_GATEWAY,
         ),
     ] = None,
-    max_queue: Annotated[
-        int, typer.Option(help="Requests that may wait for a model; more get 503.")
+    max_body_mb: Annotated[
+        float, typer.Option(help="Largest request body, MiB.", rich_help_panel=_GATEWAY)
     ] = 256,
-    max_body_mb: Annotated[float, typer.Option(help="Largest request body, MiB.")] = 256,
-    max_json_mb: Annotated[float, typer.Option(help="Largest JSON in a request, MiB.")] = 16,
+    max_json_mb: Annotated[
+        float, typer.Option(help="Largest JSON in a request, MiB.", rich_help_panel=_GATEWAY)
+    ] = 16,
     request_seconds: Annotated[
-        float, typer.Option(help="Longest a request may take before 504.")
+        float, typer.Option(help="Longest a request may take before 504.", rich_help_panel=_GATEWAY)
     ] = 600,
     drain_seconds: Annotated[
-        float, typer.Option(help="After SIGTERM, how long requests in flight may take.")
+        float,
+        typer.Option(
+            help="After SIGTERM, how long requests in flight may take.", rich_help_panel=_GATEWAY
+        ),
     ] = 30,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be served, and stop.")
@@ -74,80 +147,101 @@ def serve(
 
     It says when it is ready, what it serves, and a request to copy. SIGTERM or Ctrl-C drains.
 
+    A flag wins over the environment (MODELOPS_HOST, MODELOPS_PORT, MODELOPS_FRONTS,
+    MODELOPS_ADMIN_PORT, MODELOPS_KEYS_FILE, MODELOPS_DRAIN_SECONDS), which wins over the
+    configuration. All keys count: of --api-key, MODELOPS_API_KEYS and the keys file.
+
     Examples:
 
         modelops serve artifacts/minilm
 
         modelops serve artifacts/minilm artifacts/ranker --port 9000
 
-        modelops serve artifacts/minilm/3 --name embedder --provider cuda
+        modelops serve artifacts/minilm/3 --name embedder --provider cuda --replicas 2
+
+        modelops serve --config modelops.yaml --fronts 4
 
         MODELOPS_API_KEYS=$(openssl rand -hex 24) modelops serve --host 0.0.0.0
     """
     import os
 
-    from modelops.api.serve import explain, parse_keys
-    from modelops.api.serve import serve as run
+    from modelops.api import serve as api
+    from modelops.cli.plan import show_plan
+    from modelops.config.keys import parse_keys
 
-    keys = (*parse_keys(os.environ.get("MODELOPS_API_KEYS")), *parse_keys(" ".join(api_key or [])))
-    fields: dict[str, Any] = {
-        "sources": tuple(sources or ()),
-        "names": tuple(name or ()),
+    options = {
         "engine": engine,
         "provider": provider,
         "threads": threads,
+        "inline": inline,
+        "replicas": replicas,
+        "max_batch": max_batch,
+        "max_delay_ms": max_delay_ms,
         "max_queue": max_queue,
-        "server": {"host": host, "port": port, "drain_seconds": drain_seconds, "api_keys": keys},
-        "limits": {
-            "max_body_mb": max_body_mb,
-            "max_json_mb": max_json_mb,
-            "request_seconds": request_seconds,
-        },
-        "dry_run": dry_run,
     }
-    plan = run(_request(fields, explain), output.note, lambda ready: _say_ready(ready, as_json))
+    server = {
+        "host": host,
+        "port": port,
+        "fronts": fronts,
+        "admin_port": admin_port,
+        "drain_seconds": drain_seconds,
+    }
+    limits = {
+        "max_body_mb": max_body_mb,
+        "max_json_mb": max_json_mb,
+        "request_seconds": request_seconds,
+    }
+    keys = {"api_keys": parse_keys(" ".join(api_key))} if api_key else {}
+    request = api.ServeRequest(
+        config=config,
+        sources=tuple(sources or ()),
+        names=tuple(name or ()),
+        options=_typed(ctx, options),
+        server=_typed(ctx, server) | keys,
+        limits=_typed(ctx, limits),
+        environment=dict(os.environ),
+        dry_run=dry_run,
+    )
+    plan = api.serve(request, output.note, lambda ready: _say_ready(ready, as_json))
     if dry_run:
-        output.emit(plan, as_json=as_json, show=_plan(plan))
+        output.emit(plan, as_json=as_json, show=None if as_json else show_plan(plan))
 
 
-def _request(fields: dict[str, Any], explain: Any) -> ServeRequest:
-    from pydantic import ValidationError
-
-    from modelops.api.serve import ServeRequest
-
-    try:
-        return ServeRequest(**fields)
-    except ValidationError as error:
-        raise UsageError(explain(error), hint="modelops serve --help") from error
+def _typed(ctx: typer.Context, values: dict[str, Any]) -> dict[str, Any]:
+    """Return what was typed: a flag's default must not override the configuration."""
+    sources = {name: ctx.get_parameter_source(name) for name in values}
+    typed = {name for name, source in sources.items() if source and source.name == "COMMANDLINE"}
+    return {name: value for name, value in values.items() if name in typed}
 
 
 def _say_ready(ready: Any, as_json: bool) -> None:
     from rich.text import Text
 
     lines = [f"ready at {ready.url}"]
+    lines += [f"  {_served(model)}" for model in ready.models]
+    lines.append(f"  page {ready.url}/   API {ready.url}/docs   metrics {ready.url}/metrics")
+    if ready.admin_url is not None:
+        lines.append(f"  admin {ready.admin_url}")
     lines += [
-        f"  {model['name']} version {model['version']} ({model['task']}) by "
-        f"{model['engine']} on {model['provider']}, {model['threads']} threads, "
-        f"{model['precision']}; {model['provider_note']}"
-        for model in ready.models
-    ]
-    lines += [
-        f"  page {ready.url}/   API {ready.url}/docs   metrics {ready.url}/metrics",
         "try it:",
         f"  {ready.curl}",
         "stop with Ctrl-C or SIGTERM: requests in flight are finished first",
     ]
-    output.emit(
-        {"event": "ready", "url": ready.url, "models": list(ready.models), "curl": ready.curl},
-        as_json=as_json,
-        show=Text("\n".join(lines)),
+    event = {
+        "event": "ready",
+        "url": ready.url,
+        "admin_url": ready.admin_url,
+        "models": list(ready.models),
+        "curl": ready.curl,
+    }
+    output.emit(event, as_json=as_json, show=Text("\n".join(lines)))
+
+
+def _served(model: dict[str, Any]) -> str:
+    runs = ", inline" if model["inline"] else ""
+    runs += f", {model['replicas']} replicas" if model["replicas"] > 1 else ""
+    return (
+        f"{model['name']} version {model['version']} ({model['task']}) by {model['engine']} on "
+        f"{model['provider']}, {model['threads']} threads, {model['precision']}{runs}; "
+        f"{model['provider_note']}"
     )
-
-
-def _plan(plan: ServePlan) -> RenderableType:
-    from rich.text import Text
-
-    keys = f"{plan.api_keys} API keys" if plan.api_keys else "API keys off"
-    lines = [f"would listen on {plan.host}:{plan.port}, {keys}"]
-    lines += [f"  {m.name}: {m.source} by {m.engine} on {m.provider}" for m in plan.models]
-    return Text("\n".join(lines))

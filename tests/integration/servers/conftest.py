@@ -1,4 +1,7 @@
-"""Server processes over small real artifacts: one shared, and those that a test may harm."""
+"""Server processes over small real artifacts: shared ones, and those that a test may harm.
+
+Whatever a client can see is the same wherever the engine runs, so what is shared runs both ways.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running_server import Server, Starter, start
+from running_server import Placement, Server, Starter, start
 from server_zoo import publish_all
 
 
@@ -30,9 +33,17 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return publish_all(tmp_path_factory.mktemp("artifacts"))
 
 
+@pytest.fixture(scope="session", params=list(Placement), ids=str)
+def placement(request: pytest.FixtureRequest) -> Placement:
+    """Say where the engines run: first the tests with hosts, then those with inline engines."""
+    found: Placement = request.param
+    return found
+
+
 @pytest.fixture(scope="session")
-def server(zoo: dict[str, Path]) -> Iterator[Server]:
+def server(zoo: dict[str, Path], placement: Placement) -> Iterator[Server]:
     """Serve the whole zoo for every test that does not harm it."""
-    running = start(*(str(p) for p in zoo.values()), "--max-body-mb", "24", "--max-json-mb", "2")
+    limits = ("--max-body-mb", "24", "--max-json-mb", "2")
+    running = start(*(str(p) for p in zoo.values()), *limits, *placement.flags)
     yield running
     running.close()

@@ -235,7 +235,7 @@ def test_h8_no_host_header_opens_anything(
         (("--provider", "tensorrt"), 5, "tensorrt"),
         (("--host", "203.0.113.7", "--api-key", KEY), 5, "--host"),
         (("--threads", "0"), 2, "threads"),
-        (("--max-body-mb", "0"), 2, "max_body_mb"),
+        (("--max-body-mb", "0"), 2, "max-body-mb"),
         (("--name", "a/b"), 2, "a/b"),
         (("--name", "a", "--name", "b"), 2, "names"),
     ],

@@ -1,41 +1,23 @@
-"""Open Inference Protocol v2 over HTTP, against a real server and unchanged clients."""
+"""Open Inference Protocol v2 over HTTP, as bytes, against a real server."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import math
 import zlib
 from typing import Any
 
 import numpy as np
 import pytest
-import tritonclient.http as triton
 from fake_artifacts import mlp_reference
 from running_server import Server
-from tritonclient.utils import InferenceServerException
+from server_zoo import ECHOES, random_tensor
 
-from modelops.dtypes import DTYPES, numpy_dtype
+from modelops.dtypes import DTYPES
 from modelops_servers.front.tensor_codec import to_binary
 
 X = {"name": "x", "datatype": "FP32", "shape": [2, 4], "data": [0.0, 1, 2, 3, 4, 5, 6, 7]}
 EXPECTED = mlp_reference(np.arange(8, dtype=np.float32).reshape(2, 4))
-
-
-def random_tensor(name: str, shape: tuple[int, ...], seed: int = 0) -> Any:
-    rng = np.random.default_rng(seed)
-    size = math.prod(shape)
-    if name == "string":
-        items = np.empty(size, dtype=object)
-        items[:] = [f"é{i}\x00".encode() if i % 2 else b"" for i in range(size)]
-        return items.reshape(shape)
-    if name == "bool":
-        return rng.integers(0, 2, shape).astype(bool)
-    dtype = numpy_dtype(name)
-    return np.frombuffer(rng.bytes(size * dtype.itemsize), dtype).reshape(shape).copy()
-
-
-ECHOES = {"echo": [n for n in DTYPES if n != "string"], "strings": ["string", "int32"]}
 
 
 def echo_request(model: str, shape: tuple[int, int]) -> tuple[bytes, int, dict[str, bytes]]:
@@ -254,78 +236,3 @@ def test_versions_and_metadata(server: Server) -> None:
     reply = server.post("/v2/models/mlp/versions/2/infer", json={"inputs": [X]})
     assert reply.status_code == 404
     assert "version 1" in reply.json()["error"]
-
-
-class TestTritonClient:
-    """``tritonclient.http``, unchanged."""
-
-    @pytest.fixture
-    def client(self, server: Server) -> Any:
-        with triton.InferenceServerClient(server.url.removeprefix("http://")) as client:
-            yield client
-
-    def test_health_and_metadata(self, client: Any) -> None:
-        assert client.is_server_live()
-        assert client.is_server_ready()
-        assert client.is_model_ready("mlp")
-        assert not client.is_model_ready("nope")
-        assert client.get_server_metadata()["name"] == "modelops"
-        assert client.get_model_metadata("mlp")["name"] == "mlp"
-        assert client.get_model_metadata("mlp", "1")["versions"] == ["1"]
-
-    @pytest.mark.parametrize("binary_in", [True, False])
-    @pytest.mark.parametrize("binary_out", [True, False, None])
-    def test_infer(self, client: Any, binary_in: bool, binary_out: bool | None) -> None:
-        x = triton.InferInput("x", [2, 4], "FP32")
-        x.set_data_from_numpy(np.arange(8, dtype="f4").reshape(2, 4), binary_data=binary_in)
-        asked = None
-        if binary_out is not None:
-            asked = [triton.InferRequestedOutput("y", binary_data=binary_out)]
-        result = client.infer("mlp", [x], outputs=asked, request_id="abc", model_version="1")
-        np.testing.assert_allclose(result.as_numpy("y"), EXPECTED, rtol=1e-5)
-        assert result.get_response()["id"] == "abc"
-
-    @pytest.mark.parametrize("coding", ["gzip", "deflate"])
-    def test_compression_both_ways(self, client: Any, coding: str) -> None:
-        x = triton.InferInput("x", [4, 1000], "FP32")
-        values = np.arange(4000, dtype="f4").reshape(4, 1000)
-        x.set_data_from_numpy(values)
-        result = client.infer(
-            "floats",
-            [x],
-            request_compression_algorithm=coding,
-            response_compression_algorithm=coding,
-        )
-        np.testing.assert_array_equal(result.as_numpy("y"), values)
-
-    @pytest.mark.parametrize("model", ECHOES)
-    def test_s23_bytes_fp16_bf16_and_the_rest(self, client: Any, model: str) -> None:
-        inputs = []
-        sent = {}
-        for name in ECHOES[model]:
-            tensor = random_tensor(name, (2, 3), seed=1)
-            if name == "bfloat16":  # the client takes float32 and cuts it
-                tensor = np.array([[1.5, -2, 0.25], [3, np.inf, 0]], "f4")
-            sent[name] = tensor
-            one = triton.InferInput(f"in_{name}", [2, 3], DTYPES[name].oip)
-            if name == "bfloat16":
-                tensor = tensor.astype(numpy_dtype("bfloat16"))
-            one.set_data_from_numpy(tensor)
-            inputs.append(one)
-        result = client.infer(model, inputs)
-        for name, tensor in sent.items():
-            got = result.as_numpy(f"out_{name}")
-            if name == "bfloat16":
-                np.testing.assert_array_equal(got.astype("f4"), tensor)
-            elif name == "string":
-                assert got.ravel().tolist() == tensor.ravel().tolist()
-            else:
-                assert got.tobytes() == tensor.tobytes(), name
-
-    def test_errors_arrive_as_its_exception(self, client: Any) -> None:
-        x = triton.InferInput("x", [2, 5], "FP32")
-        x.set_data_from_numpy(np.zeros((2, 5), "f4"))
-        with pytest.raises(InferenceServerException, match=r"\[400\].*'x'"):
-            client.infer("mlp", [x])
-        with pytest.raises(InferenceServerException, match=r"\[404\].*not served"):
-            client.infer("nope", [x])

@@ -1,0 +1,91 @@
+"""What is told once everything is ready: where, what, and a request to copy."""
+
+from __future__ import annotations
+
+import json
+import math
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from modelops.artifact import Manifest
+from modelops.config import GatewayConfig
+from modelops.dtypes import DTYPES
+from modelops.signature import TensorSpec
+from modelops_servers.supervisor.deployment import Deployment, ServedModel
+
+_EXAMPLE_VALUES = 64
+_TOKENIZER = "tokenizer.json"
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What is served; ``models`` as the metadata shows them."""
+
+    url: str
+    models: tuple[dict[str, Any], ...]
+    curl: str
+    admin_url: str | None = None
+
+
+def announce(
+    config: GatewayConfig, models: Iterable[ServedModel], listeners: dict[str, socket.socket]
+) -> Ready:
+    """Return what to tell the person who started it."""
+    served = [(model, d) for model in models for d in model.versions.values()]
+    url = _url(listeners["http"])
+    return Ready(
+        url,
+        tuple(_summary(config, model, deployment) for model, deployment in served),
+        _curl(url, config, served[0][0].name, served[0][1].manifest),
+        _url(listeners["admin"]) if "admin" in listeners else None,
+    )
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _summary(config: GatewayConfig, model: ServedModel, deployment: Deployment) -> dict[str, Any]:
+    failure = deployment.failure
+    return {
+        "name": model.name,
+        "version": deployment.version,
+        "source": str(deployment.path),
+        "task": deployment.manifest.task,
+        "digest": deployment.manifest.digest,
+        "inline": deployment.config.inline,
+        "replicas": deployment.config.replicas,
+        "engine": deployment.config.engine,
+        "ready": deployment.is_ready(config.server.fronts),
+        "why": failure.message if failure is not None else "",
+        **deployment.describe,
+    }
+
+
+def _curl(url: str, config: GatewayConfig, name: str, manifest: Manifest) -> str:
+    """A request to copy into a terminal, right for the first model."""
+    key = "-H 'Authorization: Bearer YOUR_KEY' " if config.server.api_keys else ""
+    if manifest.task == "embedding" and _TOKENIZER in manifest.files:
+        path = "v1/embeddings"
+        body: dict[str, Any] = {"model": name, "input": "hello world"}
+    else:
+        sizes = {dim: max(1, allowed.min) for dim, allowed in manifest.signature.dims.items()}
+        inputs = [_example(spec, spec.sized(sizes)) for spec in manifest.signature.inputs]
+        if None in inputs:  # too large to type, or of a dtype that JSON lacks
+            return f"curl {key}{url}/v2/models/{name}"
+        path, body = f"v2/models/{name}/infer", {"inputs": inputs}
+    return f"curl {key}-H 'Content-Type: application/json' {url}/{path} -d '{json.dumps(body)}'"
+
+
+def _example(spec: TensorSpec, shape: tuple[int, ...]) -> dict[str, Any] | None:
+    count = math.prod(shape)
+    if count > _EXAMPLE_VALUES or spec.dtype in ("float16", "bfloat16"):
+        return None
+    one: Any = {"bool": True, "string": "text"}.get(spec.dtype, 1)
+    if spec.bounds is not None:
+        one = min(max(1, spec.bounds[0]), spec.bounds[1])
+    datatype = DTYPES[spec.dtype].oip
+    return {"name": spec.name, "shape": shape, "datatype": datatype, "data": [one] * count}

@@ -1,0 +1,1 @@
+"""How tensors travel between a front and an engine host: frames, and memory that both map."""

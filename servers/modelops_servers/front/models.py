@@ -1,0 +1,314 @@
+"""The models this front serves: made to match what the supervisor says, found by name."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from modelops.artifact import Artifact, check_file, read_manifest, version_of
+from modelops.config import LimitsConfig, ModelConfig
+from modelops.errors import ModelNotFoundError, ModelopsError, NotReadyError
+from modelops_servers.dataplane.failure import told
+from modelops_servers.front.hosted import HostedReplica
+from modelops_servers.front.inline import InlineReplica
+from modelops_servers.front.json_process import JsonProcess
+from modelops_servers.front.metrics import Metrics
+from modelops_servers.front.version import Standing, Version
+from modelops_servers.text import TOKENIZER, TextInputs
+
+_log = logging.getLogger(__name__)
+
+_SHOWN = 64
+_LOOK_SECONDS = 0.5
+_LEAVE_SECONDS = 600.0
+
+Report = Callable[[dict[str, Any]], None]
+
+
+@dataclass
+class Model:
+    """One name: its versions, and which of them answers where none is asked for."""
+
+    name: str
+    required: bool
+    default: str | None = None
+    unavailable: str = ""
+    """Why there is no version at all, such as "unloaded by an operator"."""
+    versions: dict[str, Version] = field(default_factory=dict)
+
+
+class Models:
+    """All models; changed only by ``apply``, read by every request."""
+
+    def __init__(self, limits: LimitsConfig, metrics: Metrics, fronts: int, report: Report) -> None:
+        self.limits = limits
+        self.metrics = metrics
+        self.created = int(time.time())
+        self.models: dict[str, Model] = {}
+        self._names: dict[str, Model] = {}
+        self._fronts = fronts
+        self._report = report
+        self._connections: dict[str, HostedReplica | InlineReplica] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._draining = False
+        self._told: dict[str, bool] = {}
+        self.json = JsonProcess()
+        """Reads and writes JSON that would hold up this loop."""
+
+    # What requests ask.
+
+    def model(self, name: str) -> Model:
+        """Return the model served as ``name``, which may be an alias.
+
+        Raises:
+            ModelNotFoundError: there is none; the message lists what is served.
+        """
+        found = self._names.get(name)
+        if found is None:
+            shown = repr(name[:_SHOWN]) + ("…" if len(name) > _SHOWN else "")
+            raise ModelNotFoundError(
+                f"model {shown} is not served here; served: {', '.join(self.models)}"
+            )
+        return found
+
+    def find(self, name: str, version: str | None = None) -> Version:
+        """Return what answers for ``name``, at ``version`` where one is asked for.
+
+        Raises:
+            ModelNotFoundError: no such model, or not this version of it.
+            NotReadyError: it is not loaded yet, or unloaded.
+        """
+        model = self.model(name)
+        if version is None:
+            version = model.default
+            if version is None or version not in model.versions:
+                raise NotReadyError(
+                    f"model {model.name!r} is {model.unavailable or 'loading: opening its files'}"
+                )
+        found = model.versions.get(version)
+        if found is None:
+            raise ModelNotFoundError(
+                f"model {model.name!r} is served at version {', '.join(model.versions)}, "
+                f"not {version[:_SHOWN]!r}"
+            )
+        return found
+
+    def __iter__(self) -> Iterator[Model]:
+        return iter(self.models.values())
+
+    @property
+    def in_flight(self) -> int:
+        """Requests of all models that wait or are being answered."""
+        return sum(v.in_flight for m in self for v in m.versions.values())
+
+    # What the supervisor says.
+
+    async def apply(self, topology: list[dict[str, Any]]) -> None:
+        """Become what ``topology`` says: open new versions, connect, let go of old ones."""
+        models: dict[str, Model] = {}
+        names: dict[str, Model] = {}
+        for said in topology:
+            old = self.models.get(said["name"])
+            model = Model(said["name"], said["required"], said["default"], said["unavailable"])
+            if old is not None:
+                model.versions = {
+                    v["version"]: old.versions[v["version"]]
+                    for v in said["versions"]
+                    if v["version"] in old.versions
+                    and str(old.versions[v["version"]].artifact.path) == v["path"]
+                }
+                for number, version in old.versions.items():
+                    if model.versions.get(number) is not version:
+                        self._start(self._let_go(version))
+            for v in said["versions"]:
+                if v["version"] not in model.versions:
+                    model.versions[v["version"]] = await self._open(v)
+                self._apply_replicas(model.versions[v["version"]], v["replicas"])
+            models[model.name] = model
+            for name in (model.name, *said["aliases"]):
+                names[name] = model
+        self.models, self._names = models, names
+        self.tell()
+
+    def drain(self) -> None:
+        """Admit nothing more."""
+        self._draining = True
+        for model in self:
+            for version in model.versions.values():
+                version.draining = True
+
+    def abandon(self) -> None:
+        """Fail what is still in flight: the drain is over."""
+        for replica in self._connections.values():
+            replica.abandon(NotReadyError("the server stopped before the answer"))
+
+    def tell(self) -> None:
+        """Tell the supervisor which versions can be asked, where that has changed."""
+        now = {
+            f"{model.name}/{number}": bool(version.replicas)
+            for model in self
+            for number, version in model.versions.items()
+        }
+        if now != self._told:
+            self._told = now
+            self._report({"event": "routing", "ready": now})
+
+    async def watch(self) -> None:
+        """Look at the engines inside this front, and at lost connections, until cancelled."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            for model in self:
+                for version in model.versions.values():
+                    for standing in version.standings.values():
+                        replica = self._connections.get(standing.id)
+                        if isinstance(replica, InlineReplica):
+                            self._look(version, standing, replica)
+            self.tell()
+
+    async def close(self) -> None:
+        """Let go of every engine, and of the JSON process."""
+        await self.json.close()
+        for task in self._tasks:
+            task.cancel()
+        for replica in self._connections.values():
+            replica.close()
+
+    # The parts of apply.
+
+    async def _open(self, said: dict[str, Any]) -> Version:
+        config = ModelConfig.model_validate(said["config"])
+        path = Path(said["path"])
+        artifact, text = await asyncio.to_thread(_open_files, path)
+        metrics = self.metrics.of(config.name)
+        version = Version(config, artifact, text, metrics, self._fronts)
+        version.draining = self._draining
+        return version
+
+    def _apply_replicas(self, version: Version, said: list[dict[str, Any]]) -> None:
+        names = {r["id"] for r in said}
+        version.replicas = [r for r in version.replicas if r.id in names]
+        for id in version.standings.keys() - names:
+            replica = self._connections.pop(id, None)
+            if replica is not None:
+                replica.close()
+        standings = {}
+        for r in said:
+            if r["socket"] is None:
+                standings[r["id"]] = self._inline(version, r["id"])
+                continue
+            standing = standings[r["id"]] = Standing(
+                r["id"], r["state"], r["why"], r["since"], r["next"], r["restarts"],
+                r["last_progress"], r["describe"],
+            )  # fmt: skip
+            replica = self._connections.get(standing.id)
+            if standing.state != "ready":
+                version.replicas = [one for one in version.replicas if one.id != standing.id]
+            elif replica is None:
+                self._connections[standing.id] = self._hosted(version, standing.id, r["socket"])
+            elif replica.connected and replica not in version.replicas:
+                version.replicas = [*version.replicas, replica]
+        version.standings = standings
+        version.resize()
+
+    def _hosted(self, version: Version, id: str, path: str) -> HostedReplica:
+        replica = HostedReplica(id, version.signature, self.metrics.of(version.config.name))
+        replica.on_lost = lambda lost: self._lost(version, lost)
+        self._start(self._connect(version, replica, path))
+        return replica
+
+    async def _connect(self, version: Version, replica: HostedReplica, path: str) -> None:
+        try:
+            await replica.connect(path)
+        except OSError as error:
+            # Gone already; the supervisor will say so, and under which name it comes back.
+            _log.warning("cannot connect to the engine host %s: %s", replica.id, error)
+            return
+        standing = version.standings.get(replica.id)
+        if standing is not None and standing.state == "ready":
+            version.replicas = [*version.replicas, replica]
+            self.tell()
+
+    def _lost(self, version: Version, replica: HostedReplica) -> None:
+        version.replicas = [one for one in version.replicas if one is not replica]
+        standing = version.standings.get(replica.id)
+        if standing is not None and standing.state == "ready":
+            standing.state = "failed"
+            standing.why = "the engine host has just ended"
+            standing.since = time.time()
+            standing.next = "it is restarted"
+        self.tell()
+
+    def _inline(self, version: Version, id: str) -> Standing:
+        if id not in self._connections:
+            from modelops_servers.loading import prepare
+
+            config = version.config.model_copy(update={"source": version.artifact.path})
+            metrics = self.metrics.of(config.name)
+            replica = InlineReplica(id, lambda: prepare(config), metrics)
+            self._connections[id] = replica
+            standing = Standing(id, "loading", "starting the engine", time.time(), "")
+            version.standings[id] = standing
+            self._start(self._begin(version, standing, replica))
+        return version.standings[id]
+
+    async def _begin(self, version: Version, standing: Standing, replica: InlineReplica) -> None:
+        try:
+            await replica.start()
+        except ModelopsError as error:
+            self._look(version, standing, replica)
+            self._report({"event": "failed", "id": standing.id, "error": told(error)})
+            return
+        assert replica.prepared is not None  # noqa: S101 - it has started
+        standing.describe = replica.prepared.describe()
+        version.resize()
+        self._look(version, standing, replica)
+        self._report({"event": "ready", "id": standing.id, "describe": dict(standing.describe)})
+        self.tell()
+
+    def _look(self, version: Version, standing: Standing, replica: InlineReplica) -> None:
+        health = replica.pulse.health(replica.in_flight - 1)
+        standing.state, standing.why, standing.since = health.state, health.why, health.since
+        standing.last_progress = health.last_progress
+        standing.next = _NEXT.get(health.state, "")
+        there = replica in version.replicas
+        if health.state == "ready" and not there:
+            version.replicas = [*version.replicas, replica]
+        elif health.state != "ready" and there:
+            version.replicas = [one for one in version.replicas if one is not replica]
+
+    async def _let_go(self, version: Version) -> None:
+        """Finish what an old version still answers, then drop it."""
+        end = time.monotonic() + _LEAVE_SECONDS
+        while version.in_flight and time.monotonic() < end:
+            await asyncio.sleep(0.05)
+        for id in version.standings:
+            replica = self._connections.pop(id, None)
+            if replica is not None:
+                replica.close()
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+_NEXT = {
+    "ready": "nothing to do",
+    "loading": "it turns ready by itself once it is loaded and warmed up",
+    "stuck": "new requests get 503; it turns ready when the call ends, or restart the gateway",
+    "failed": "mend the cause and load it again",
+}
+
+
+def _open_files(path: Path) -> tuple[Artifact, TextInputs | None]:
+    """Read what the front needs of an artifact; its engine checks the whole of it."""
+    manifest = read_manifest(path)
+    if TOKENIZER in manifest.files:
+        check_file(path, manifest, TOKENIZER)
+    artifact = Artifact(path=path, version=version_of(path.name) or 1, manifest=manifest)
+    return artifact, TextInputs.of(artifact)

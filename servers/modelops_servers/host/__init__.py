@@ -1,0 +1,1 @@
+"""The engine host: one process that holds one replica of one model's engine."""

@@ -1,0 +1,59 @@
+"""Flags of ``modelops serve``: where each stands in a configuration, and how its error is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from modelops.errors import UsageError
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+# The flags that stand elsewhere in an entry of modelops.yaml, or under another name.
+_PLACE: dict[str, tuple[str, ...]] = {
+    "max_batch": ("batching", "max_size"),
+    "max_delay_ms": ("batching", "max_delay_ms"),
+    "max_queue": ("admission", "max_queue"),
+    "api_key": ("api_keys",),
+}
+_NAME = {there: name for name, there in _PLACE.items()}
+
+
+def flag(name: str) -> str:
+    """Return an option as it is typed: ``max_batch`` is ``--max-batch``."""
+    return "--" + name.replace("_", "-")
+
+
+def place(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``options`` as an entry of ``modelops.yaml`` nests them."""
+    placed: dict[str, Any] = {}
+    for name, value in options.items():
+        *outer, last = _PLACE.get(name, (name,))
+        inner = placed
+        for key in outer:
+            inner = inner.setdefault(key, {})
+        inner[last] = value
+    return placed
+
+
+def validated(kind: type[_Model], fields: Mapping[str, Any]) -> _Model:
+    """Return a model of ``fields``, which came from flags.
+
+    Raises:
+        UsageError: a value does not fit; the flag is named and keys are never shown.
+    """
+    try:
+        return kind.model_validate(fields)
+    except ValidationError as error:
+        raise UsageError(_explain(error), hint="modelops serve --help") from error
+
+
+def _explain(error: ValidationError) -> str:
+    said = []
+    for item in error.errors(include_url=False, include_input=False):
+        there = tuple(part for part in item["loc"] if isinstance(part, str))
+        what = item["msg"].removeprefix("Value error, ").removeprefix("Input ")
+        said.append(f"{flag(_NAME.get(there, '_'.join(there)))}: {what}" if there else what)
+    return "; ".join(said)
