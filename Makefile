@@ -25,10 +25,14 @@ format: venv ## Format the code and mend what can be mended
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: venv ## Measure export and inference beside their peers (minutes)
+bench: venv ## Measure export, inference and the gateway beside their peers (20 minutes)
 	@echo "Measuring; keep the machine idle. Results go to benchmarks/results/."
 	$(BIN)/python benchmarks/bench_export.py
 	$(BIN)/python benchmarks/bench_inference.py
+	$(BIN)/python benchmarks/bench_gateway.py
+	$(BIN)/python benchmarks/bench_stages.py
+	$(BIN)/python benchmarks/bench_tensors.py
+	$(BIN)/python benchmarks/soak.py
 
 clean: ## Remove builds and caches (artifacts/, reports/ and .venv stay)
 	rm -rf build dist .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

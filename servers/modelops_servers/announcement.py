@@ -35,10 +35,13 @@ def announce(
     """Return what to tell the person who started it."""
     served = [(model, d) for model in models for d in model.versions.values()]
     url = _url(listeners["http"])
+    ready = [(m, d) for m, d in served if d.is_ready(config.server.fronts)]
+    # A copied request has to work; where another model is to be tried, the page shows how.
+    model, deployment = (ready or served)[0]
     return Ready(
         url,
         tuple(_summary(config, model, deployment) for model, deployment in served),
-        _curl(url, config, served[0][0].name, served[0][1].manifest),
+        _curl(url, config, model.name, deployment.manifest),
         _url(listeners["admin"]) if "admin" in listeners else None,
     )
 
@@ -66,7 +69,7 @@ def _summary(config: GatewayConfig, model: ServedModel, deployment: Deployment) 
 
 
 def _curl(url: str, config: GatewayConfig, name: str, manifest: Manifest) -> str:
-    """A request to copy into a terminal, right for the first model."""
+    """A request to copy into a terminal, right for this model."""
     key = "-H 'Authorization: Bearer YOUR_KEY' " if config.server.api_keys else ""
     if manifest.task == "embedding" and _TOKENIZER in manifest.files:
         path = "v1/embeddings"

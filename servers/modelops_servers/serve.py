@@ -21,6 +21,7 @@ from modelops_servers.exposure import check_exposure
 from modelops_servers.supervisor.supervisor import Supervisor
 
 BACKLOG = 2048
+_STDERR = 2
 _HOST_HINT = "choose an address of this machine with --host, such as 127.0.0.1"
 
 
@@ -41,6 +42,7 @@ def serve(
     """
     server = config.server
     check_exposure(server.host, server.api_keys)
+    _hold_standard_streams()
     with ExitStack() as stack:
         listeners = {"http": stack.enter_context(_bound(server, server.port, "--port"))}
         if server.admin_port is not None:
@@ -82,6 +84,13 @@ async def _run(
             task.cancel()
         await asyncio.gather(starting, stopping, watching, return_exceptions=True)
         await supervisor.stop(drain_seconds)
+
+
+def _hold_standard_streams() -> None:
+    """Open the standard streams that whoever started this closed: no socket may get their place."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        pass
+    os.close(fd)
 
 
 def _on_signal(stop: asyncio.Event, number: int) -> None:

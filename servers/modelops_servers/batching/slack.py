@@ -7,7 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 DEFAULT_SLACK = 8
-"""Positions; what a small encoder on a CPU was measured at."""
+"""Positions; the best for a small encoder on a CPU, and never less.
+
+Other work on the machine makes large calls dearer and small ones hardly, so that a measurement errs
+downward; and where less would be best, these few positions cost a hundredth or two.
+"""
 
 _UNLIMITED = 2**20
 
@@ -30,4 +34,4 @@ def padding_slack(timings: Sequence[tuple[int, float]]) -> int:
     fixed, each = np.linalg.lstsq(design, np.ones_like(seconds), rcond=None)[0]
     if each <= 0:  # no dearer for its size: an accelerator that is far from full
         return _UNLIMITED
-    return int(np.clip(fixed / each / 2, 1, _UNLIMITED))
+    return int(np.clip(fixed / each / 2, DEFAULT_SLACK, _UNLIMITED))

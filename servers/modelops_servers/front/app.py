@@ -168,6 +168,7 @@ async def _on_framework_error(request: Request, error: Exception) -> Response:
     """Turn the router's own refusals into the same forms as every other error."""
     status = error.status_code if isinstance(error, HTTPException) else 500
     if status == 405:
-        return await _on_error(request, MethodError(request.method, ["GET"]))
+        allowed = (getattr(error, "headers", None) or {}).get("Allow", "GET").split(", ")
+        return await _on_error(request, MethodError(request.method, allowed))
     path = request.scope["path"][:128]
     return await _on_error(request, NoRouteError(f"there is no route {path!r}; see /docs"))

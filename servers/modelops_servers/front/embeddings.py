@@ -53,7 +53,7 @@ class EmbeddingsEndpoint:
             )
         found.admit()
         try:
-            async with ClientWatch(call.receive, call.deadline):
+            with ClientWatch(call.receive, call.deadline):
                 rows = request.rows or await _tokens(text, request.texts or [])
                 text.check(rows)
                 vectors = await _vectors(found, text.batches(rows), len(rows), call.deadline)

@@ -27,7 +27,7 @@ def model_report(model: Model, number: str | None = None) -> dict[str, Any]:
         "version": None,
         "state": "stopped" if model.unavailable else "loading",
         "why": why,
-        "since": _iso(time.time()),
+        "since": _iso(model.since or time.time()),
         "next": "" if model.unavailable else "in a moment",
         "last_progress": None,
         "in_flight": 0,

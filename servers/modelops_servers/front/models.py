@@ -12,7 +12,7 @@ from typing import Any
 
 from modelops.artifact import Artifact, check_file, read_manifest, version_of
 from modelops.config import LimitsConfig, ModelConfig
-from modelops.errors import ModelNotFoundError, ModelopsError, NotReadyError
+from modelops.errors import InputError, ModelNotFoundError, ModelopsError, NotReadyError
 from modelops_servers.dataplane.failure import told
 from modelops_servers.front.hosted import HostedReplica
 from modelops_servers.front.inline import InlineReplica
@@ -39,6 +39,8 @@ class Model:
     default: str | None = None
     unavailable: str = ""
     """Why there is no version at all, such as "unloaded by an operator"."""
+    since: float = 0.0
+    """Since when that is so, in UNIX seconds."""
     versions: dict[str, Version] = field(default_factory=dict)
 
 
@@ -84,17 +86,16 @@ class Models:
             NotReadyError: it is not loaded yet, or unloaded.
         """
         model = self.model(name)
-        if version is None:
-            version = model.default
-            if version is None or version not in model.versions:
-                raise NotReadyError(
-                    f"model {model.name!r} is {model.unavailable or 'loading: opening its files'}"
-                )
-        found = model.versions.get(version)
+        wanted = model.default if version is None else version
+        found = model.versions.get(wanted or "")
+        if found is None and (version is None or not model.versions):
+            raise NotReadyError(
+                f"model {model.name!r} is {model.unavailable or 'loading: opening its files'}"
+            )
         if found is None:
             raise ModelNotFoundError(
                 f"model {model.name!r} is served at version {', '.join(model.versions)}, "
-                f"not {version[:_SHOWN]!r}"
+                f"not {(version or '')[:_SHOWN]!r}"
             )
         return found
 
@@ -114,7 +115,9 @@ class Models:
         names: dict[str, Model] = {}
         for said in topology:
             old = self.models.get(said["name"])
-            model = Model(said["name"], said["required"], said["default"], said["unavailable"])
+            model = Model(
+                said["name"], said["required"], said["default"], said["unavailable"], said["since"]
+            )
             if old is not None:
                 model.versions = {
                     v["version"]: old.versions[v["version"]]
@@ -127,7 +130,10 @@ class Models:
                         self._start(self._let_go(version))
             for v in said["versions"]:
                 if v["version"] not in model.versions:
-                    model.versions[v["version"]] = await self._open(v)
+                    opened = await self._open(v)
+                    if opened is None:
+                        continue
+                    model.versions[v["version"]] = opened
                 self._apply_replicas(model.versions[v["version"]], v["replicas"])
             models[model.name] = model
             for name in (model.name, *said["aliases"]):
@@ -180,10 +186,19 @@ class Models:
 
     # The parts of apply.
 
-    async def _open(self, said: dict[str, Any]) -> Version:
+    async def _open(self, said: dict[str, Any]) -> Version | None:
+        """Open a version's files; None where they are off, which its host finds out as well."""
         config = ModelConfig.model_validate(said["config"])
-        path = Path(said["path"])
-        artifact, text = await asyncio.to_thread(_open_files, path)
+        try:
+            artifact, text = await asyncio.to_thread(_open_files, Path(said["path"]))
+        except (ModelopsError, OSError) as error:
+            _log.warning("%s version %s: %s", config.name, said["version"], error)
+            known = error if isinstance(error, ModelopsError) else InputError(str(error))
+            for replica in said["replicas"]:
+                if replica["socket"] is None:
+                    message = {"event": "failed", "id": replica["id"], "error": told(known)}
+                    self._report(message)
+            return None
         metrics = self.metrics.of(config.name)
         version = Version(config, artifact, text, metrics, self._fronts)
         version.draining = self._draining

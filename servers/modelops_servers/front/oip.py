@@ -50,13 +50,15 @@ class InferEndpoint:
         body = _Body(found, call.headers, self._models.limits)
         try:
             data = await body.read(call)
+            # While it came, another version may have taken the place of the one that was found.
+            found = self._models.find(name, version)
             found.admit()
             try:
                 request = await self._decode(data, found, body.json_length)
                 if request.timeout_seconds is not None:
                     call.deadline = min(call.deadline, time.monotonic() + request.timeout_seconds)
-                async with ClientWatch(call.receive, call.deadline):
-                    answer = await found.infer(request.tensors, call.deadline, body.lease)
+                with ClientWatch(call.receive, call.deadline):
+                    answer = await found.infer(request.tensors, call.deadline, body.lease_of(found))
                 try:
                     encoded = await self._encode(name, found, request, answer)
                 finally:
@@ -116,6 +118,10 @@ class _Body:
             most = limits.max_body_bytes
         into = self._set_aside if self.json_length is not None else None
         return await read_body(call.receive, self._headers, most, limits.request_seconds, into)
+
+    def lease_of(self, version: Version) -> Lease | None:
+        """Return the shared memory that the body lies in, where it is ``version``'s."""
+        return self.lease if version is self._found else None
 
     def release(self) -> None:
         """Give shared memory back that was not handed over."""

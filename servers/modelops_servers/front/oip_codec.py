@@ -178,12 +178,11 @@ def _raw(view: memoryview, signature: Signature) -> InferRequest:
 def _deduced(spec: TensorSpec, count: int) -> tuple[int, ...]:
     """The shape of a raw body: one dynamic dim takes what is left, and a batch then counts 1."""
     dynamic = [i for i, d in enumerate(spec.shape) if isinstance(d, str)]
-    free = dynamic[-1] if len(dynamic) <= 2 and (len(dynamic) < 2 or dynamic[0] == 0) else None
-    if dynamic and free is None:
+    if len(dynamic) > 2 or (len(dynamic) == 2 and dynamic[0] != 0):
         raise RequestError(f"the shape of {spec} cannot be told from a body without JSON")
     shape = [d if isinstance(d, int) else 1 for d in spec.shape]
-    if dynamic and free is not None:
-        shape[free] = count // max(1, math.prod(shape))
+    if dynamic:
+        shape[dynamic[-1]] = count // max(1, math.prod(shape))
     return tuple(shape)
 
 

@@ -14,7 +14,7 @@ _GRACE_SECONDS = 0.05
 
 
 class ClientWatch:
-    """``async with`` it around the work; the work is cancelled when it became pointless.
+    """``with`` it around the work; the work is cancelled when it became pointless.
 
     ``deadline`` is on ``time.monotonic``'s clock.
 
@@ -31,14 +31,14 @@ class ClientWatch:
         self._watcher: asyncio.Task[None] | None = None
         self._why: ModelopsError | None = None
 
-    async def __aenter__(self) -> None:
+    def __enter__(self) -> None:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine that runs is in a task
         self._task = task
         wait = min(_GRACE_SECONDS, self._deadline - time.monotonic())
         self._timer = asyncio.get_running_loop().call_later(max(0.0, wait), self._begin)
 
-    async def __aexit__(
+    def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,

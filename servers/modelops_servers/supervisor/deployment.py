@@ -137,6 +137,7 @@ class ServedModel:
     aliases: tuple[str, ...] = ()
     default: str | None = None
     unavailable: str = ""
+    since: float = 0.0
     versions: dict[str, Deployment] = field(default_factory=dict)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -152,5 +153,6 @@ class ServedModel:
             "required": self.required,
             "default": self.default,
             "unavailable": self.unavailable,
+            "since": self.since,
             "versions": [d.told() for d in self.versions.values()],
         }

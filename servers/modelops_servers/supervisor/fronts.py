@@ -89,6 +89,8 @@ class Front:
         child = self._child
         if child is None:
             return
+        if not self.serving:  # nothing is in flight, and importing takes longer than to wait for
+            child.kill()
         child.send({"op": "drain", "seconds": drain_seconds})
         try:
             # It says goodbye to its connections after the drain itself.

@@ -96,6 +96,8 @@ class HostReplica:
             self._restarting.cancel()
         child = self._child
         if child is not None:
+            if self.state != "ready":  # it has read nothing, or would never finish it
+                child.kill()
             child.send({"op": "stop"})
             try:
                 async with asyncio.timeout(seconds):

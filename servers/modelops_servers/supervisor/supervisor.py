@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 from modelops.config import GatewayConfig, ModelConfig
-from modelops.errors import (
-    EngineError,
-    MissingEnvironmentError,
-    ModelNotFoundError,
-    ModelopsError,
-    RequestError,
-)
+from modelops.errors import EngineError, ModelNotFoundError, ModelopsError, RequestError
 from modelops.progress import Progress
 from modelops.resolving import resolve_again
 from modelops_servers.machine import usable_cores
 from modelops_servers.supervisor.child import Message
 from modelops_servers.supervisor.deployment import Deployment, ServedModel
 from modelops_servers.supervisor.fronts import Front
+from modelops_servers.supervisor.runtime import RuntimeFolder
 
 _LOOK_SECONDS = 0.25
 _LATE_SECONDS = 1.0
 _METRICS_SECONDS = 2.0
 _HANDOVER_SECONDS = 600.0
 _ROUTED_SECONDS = 60.0
-# The path of a unix socket has 108 bytes; a host's own name in it takes up to 40.
-_LONGEST_FOLDER = 66
 
 
 class Supervisor:
@@ -41,7 +30,7 @@ class Supervisor:
         """``fds`` are the listening sockets: "http", and "admin" where there is one."""
         self._config = config
         self._progress = progress
-        self._runtime = _runtime_folder()
+        self._runtime = RuntimeFolder()
         self.models: dict[str, ServedModel] = {}
         first = {
             "config": _plain(config),
@@ -110,13 +99,13 @@ class Supervisor:
         self._stopping = True
         await asyncio.gather(*(front.stop(drain_seconds) for front in self.fronts))
         await asyncio.gather(*(d.stop(2.0) for d in self._deployments()))
-        shutil.rmtree(self._runtime, ignore_errors=True)
+        self._runtime.close()
 
     def _deployments(self) -> list[Deployment]:
         return [d for m in self.models.values() for d in m.versions.values()]
 
     def _deploy(self, entry: ModelConfig) -> Deployment:
-        return Deployment(entry, self._runtime, self._tell)
+        return Deployment(entry, self._runtime.path, self._tell)
 
     def _tell(self) -> None:
         topology = [model.told() for model in self.models.values()]
@@ -242,7 +231,9 @@ class Supervisor:
             old = list(model.versions.values())
             model.versions.clear()
             model.default = None
-            model.unavailable = "unloaded; an operator can load it again"
+            if not model.unavailable:
+                model.unavailable = "unloaded; an operator can load it again"
+                model.since = time.time()
             self._tell()
             self._retire(old)
 
@@ -257,27 +248,6 @@ class Supervisor:
         others = [f for f in self.fronts if f.index != asking]
         said = await asyncio.gather(*(f.ask({"op": "metrics"}, _METRICS_SECONDS) for f in others))
         return [answer["text"] for answer in said if answer is not None]
-
-
-def _runtime_folder() -> Path:
-    """Make a private folder for the hosts' sockets.
-
-    Raises:
-        MissingEnvironmentError: there is no folder for temporary files, or its path is too long.
-    """
-    hint = "set TMPDIR to a folder with a short path, such as /tmp"
-    try:
-        folder = Path(tempfile.mkdtemp(prefix="modelops-"))
-    except OSError as error:
-        raise MissingEnvironmentError(
-            f"no folder for unix sockets can be made: {error}", hint=hint
-        ) from error
-    if len(os.fsencode(folder)) > _LONGEST_FOLDER:
-        folder.rmdir()
-        raise MissingEnvironmentError(
-            f"unix sockets cannot be made in {folder.parent}: its path is too long", hint=hint
-        )
-    return folder
 
 
 def _plain(config: GatewayConfig) -> dict[str, Any]:

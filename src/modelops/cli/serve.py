@@ -240,8 +240,11 @@ def _say_ready(ready: Any, as_json: bool) -> None:
 def _served(model: dict[str, Any]) -> str:
     runs = ", inline" if model["inline"] else ""
     runs += f", {model['replicas']} replicas" if model["replicas"] > 1 else ""
+    what = f"{model['name']} version {model['version']} ({model['task']})"
+    if not model["ready"]:
+        return f"{what} is not ready, and is tried again: {model['why']}"
     return (
-        f"{model['name']} version {model['version']} ({model['task']}) by {model['engine']} on "
+        f"{what} by {model['engine']} on "
         f"{model['provider']}, {model['threads']} threads, {model['precision']}{runs}; "
         f"{model['provider_note']}"
     )

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import shlex
+import subprocess
 import zlib
 from typing import Any
 
 import numpy as np
 import pytest
+import requests
 from fake_artifacts import mlp_reference
 from running_server import Server
 from server_zoo import ECHOES, random_tensor
@@ -236,3 +240,81 @@ def test_versions_and_metadata(server: Server) -> None:
     reply = server.post("/v2/models/mlp/versions/2/infer", json={"inputs": [X]})
     assert reply.status_code == 404
     assert "version 1" in reply.json()["error"]
+
+
+def curl(server: Server, *arguments: str, stdin: bytes = b"") -> tuple[int, bytes]:
+    """Run curl; return the status and the body."""
+    done = subprocess.run(
+        ["curl", "-sS", "-w", "\n%{http_code}", *arguments],
+        input=stdin,
+        capture_output=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    body, _, status = done.stdout.rpartition(b"\n")
+    return int(status), body
+
+
+def test_the_request_that_a_start_prints_is_answered(server: Server) -> None:
+    text = server.ready["curl"]
+    assert text.startswith("curl ")
+    status, body = curl(server, *shlex.split(text)[1:])
+    assert status == 200, body
+    (output,) = json.loads(body)["outputs"]
+    np.testing.assert_allclose(output["data"], mlp_reference(np.ones((1, 4), np.float32))[0], 1e-5)
+
+
+def test_curl_in_the_ways_that_it_sends_bodies(server: Server) -> None:
+    infer = f"{server.url}/v2/models/mlp/infer"
+    body = json.dumps({"inputs": [X]}).encode()
+    for more in (
+        ["-d", "@-"],
+        ["--data-binary", "@-", "-H", "Transfer-Encoding: chunked"],
+        ["--data-binary", "@-", "-H", "Expect: 100-continue"],
+        ["--data-binary", "@-", "--http1.0"],
+        ["--data-binary", "@-", "--compressed"],
+        ["-X", "POST", "-T", "-"],
+    ):
+        status, answer = curl(server, infer, *more, stdin=body)
+        assert status == 200, (more, answer)
+        np.testing.assert_allclose(
+            json.loads(answer)["outputs"][0]["data"], EXPECTED.ravel(), rtol=1e-5
+        )
+    # From a megabyte on it asks first whether it may.
+    many = {**X, "shape": [4, 50_000], "data": list(range(200_000))}
+    status, answer = curl(
+        server,
+        f"{server.url}/v2/models/floats/infer",
+        "-d",
+        "@-",
+        stdin=json.dumps({"inputs": [many]}).encode(),
+    )
+    assert status == 200
+    assert json.loads(answer)["outputs"][0]["data"] == many["data"]
+    status, answer = curl(server, infer, "--data-binary", "@-", stdin=bytes(5 * 2**20))
+    assert status == 413
+    assert "limit" in json.loads(answer)["error"]
+    assert curl(server, "-I", f"{server.url}/v2/health/ready")[0] == 200
+
+
+def test_requests_with_a_session_and_every_form_of_body(server: Server) -> None:
+    body = json.dumps({"inputs": [X]}).encode()
+    url = f"{server.url}/v2/models/mlp/infer"
+    with requests.Session() as session:
+        for data in (body, iter([body[:9], body[9:]]), io.BytesIO(body)):
+            reply = session.post(url, data=data, timeout=10)
+            assert reply.ok, reply.text
+            assert reply.headers["Content-Type"] == "application/json"
+        assert session.post(url, json={"inputs": [X]}, timeout=10).json()["model_name"] == "mlp"
+        refused = session.post(url, timeout=10)
+        assert refused.status_code == 400
+        assert "JSON" in refused.json()["error"]
+        with session.get(f"{server.url}/openapi.json", stream=True, timeout=10) as reply:
+            assert b"".join(reply.iter_content(1000)) == session.get(reply.url, timeout=10).content
+
+
+def test_routes_that_take_another_method_say_which(server: Server) -> None:
+    for path in ("/v2", "/v2/models/mlp", "/v2/models/mlp/ready", "/livez", "/metrics"):
+        reply = server.post(path, data=b"{}")
+        assert reply.status_code == 405
+        assert "GET" in reply.headers["Allow"]

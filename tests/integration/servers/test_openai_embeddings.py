@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import json
+import subprocess
 from typing import Any
 
 import numpy as np
@@ -121,6 +124,21 @@ def test_its_own_dimensions_are_fine_and_an_unknown_model_is_404(server: Server)
     assert "embedder" in reply.json()["error"]["message"]
 
 
+def test_curl_as_the_readme_types_it(server: Server) -> None:
+    body = '{"model": "embedder", "input": "Where is my parcel?"}'
+    done = subprocess.run(
+        f"curl -s {server.url}/v1/embeddings -H 'Content-Type: application/json' -d '{body}'",
+        shell=True,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)["data"]
+    expected = vectors(embed(server, "Where is my parcel?"))[0]
+    np.testing.assert_array_equal(np.array(found["embedding"], "f4"), expected)
+
+
 class TestOpenaiClient:
     """The ``openai`` package, unchanged."""
 
@@ -138,6 +156,43 @@ class TestOpenaiClient:
             np.testing.assert_allclose(got, expected, rtol=1e-6)
         assert default.usage.prompt_tokens == floats.usage.prompt_tokens > 0
 
+    def test_what_else_it_may_send(self, client: Any, server: Server) -> None:
+        expected = vectors(embed(server, "the cat"))[0]
+        for more in (
+            {"user": "somebody"},
+            {"dimensions": 4},
+            {"extra_body": {"truncate": "END", "priority": 3}},
+            {"extra_headers": {"X-Request-Id": "seven"}, "extra_query": {"a": "b"}},
+            {"timeout": 20.0},
+        ):
+            answer = client.embeddings.create(model="embedder", input="the cat", **more)
+            np.testing.assert_allclose(answer.data[0].embedding, expected, rtol=1e-6)
+        tokens = client.embeddings.create(model="embedder", input=[[1, 4, 5, 2], [1, 5, 2]])
+        np.testing.assert_allclose(tokens.data[0].embedding, expected, rtol=1e-6)
+        coded = client.embeddings.create(
+            model="embedder", input="the cat", encoding_format="base64"
+        ).data[0]
+        np.testing.assert_array_equal(
+            np.frombuffer(base64.b64decode(str(coded.embedding)), "<f4"), expected
+        )
+        raw = client.embeddings.with_raw_response.create(model="embedder", input="cat")
+        assert raw.headers["X-Request-Id"]
+        assert raw.parse().usage.total_tokens == 3
+
+    def test_asynchronously_and_all_at_once(self, server: Server) -> None:
+        async def ask() -> list[Any]:
+            async with openai.AsyncOpenAI(base_url=server.url + "/v1", api_key="x") as client:
+                asked = [client.embeddings.create(model="embedder", input=t) for t in TEXTS * 5]
+                return await asyncio.gather(*asked)
+
+        answers = asyncio.run(ask())
+        expected = vectors(embed(server, TEXTS))
+        for i, answer in enumerate(answers):
+            (found,) = answer.data
+            np.testing.assert_allclose(
+                found.embedding, expected[i % len(TEXTS)], rtol=1e-5, atol=1e-6
+            )
+
     def test_models(self, client: Any) -> None:
         assert "embedder" in [m.id for m in client.models.list()]
         assert client.models.retrieve("embedder").id == "embedder"
@@ -145,5 +200,11 @@ class TestOpenaiClient:
     def test_errors(self, client: Any) -> None:
         with pytest.raises(openai.NotFoundError):
             client.embeddings.create(model="nope", input="cat")
-        with pytest.raises(openai.BadRequestError, match="empty string"):
+        with pytest.raises(openai.NotFoundError):
+            client.models.retrieve("nope")
+        with pytest.raises(openai.NotFoundError):
+            client.chat.completions.create(model="embedder", messages=[])
+        with pytest.raises(openai.BadRequestError, match="empty string") as refused:
             client.embeddings.create(model="embedder", input="")
+        assert refused.value.param == "input"
+        assert refused.value.type == "invalid_request_error"

@@ -23,7 +23,7 @@ _APP.command()(serve)
 MODEL = {
     "name": "mlp", "version": "1", "task": "tensor", "engine": "onnxruntime", "provider": "cpu",
     "threads": 2, "precision": "float32", "provider_note": "asked for", "inline": False,
-    "replicas": 1,
+    "ready": True, "why": "", "replicas": 1,
 }  # fmt: skip
 READY = SimpleNamespace(url="http://127.0.0.1:9", admin_url=None, curl="curl it", models=(MODEL,))
 

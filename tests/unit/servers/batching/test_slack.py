@@ -17,15 +17,20 @@ def test_it_is_half_of_the_break_even_and_bears_noise(fixed: float, each: float,
     timings = [(n, (fixed + each * n) * f) for n, f in zip(SIZES, noise, strict=True)]
     half = fixed / each / 2
     slack = padding_slack(timings)
-    if 2 < half < 500:
+    if 16 < half < 500:
         assert 0.5 * half - 2 <= slack <= 2 * half + 2
-    assert slack >= 1
+    assert slack >= DEFAULT_SLACK
 
 
 def test_the_encoder_that_the_default_was_measured_at() -> None:
     """Milliseconds of MiniLM on two cores, at 1 × 8, 1 × 32, 8 × 32, 16 × 32 and 16 × 128."""
     timings = [(8, 4.7), (32, 8.8), (256, 50.2), (512, 90.1), (2048, 428.6)]
-    assert 0.5 * DEFAULT_SLACK <= padding_slack(timings) <= 2 * DEFAULT_SLACK
+    assert padding_slack(timings) <= 2 * DEFAULT_SLACK
+
+
+def test_other_work_on_the_machine_does_not_turn_it_off() -> None:
+    """The same, measured while both cores were busy with something else."""
+    assert padding_slack([(2, 3.8), (8, 5.8), (32, 14.3), (256, 114), (2048, 954)]) == DEFAULT_SLACK
 
 
 def test_where_size_costs_nothing_lengths_do_not_matter() -> None:

@@ -194,9 +194,12 @@ def test_terminate_asks_and_kill_does_not(run: Run) -> None:
     run(scenario)
 
 
-def test_a_guardian_that_is_killed_takes_its_child_along(run: Run) -> None:
+@pytest.mark.parametrize("stopped", [False, True], ids=["", "stopped"])
+def test_a_guardian_that_is_killed_takes_its_child_along(run: Run, stopped: bool) -> None:
     async def scenario(talk: Talk) -> None:
         process = process_of((await talk.heard())["pid"])
+        if stopped:  # so that it cannot notice that nobody listens to it any more
+            process.suspend()
         os.kill(talk.child.pid, signal.SIGKILL)
         assert await talk.ended() == 128 + signal.SIGKILL
         await gone(process)
