@@ -281,7 +281,7 @@ def test_plain_locust_runs_the_files(upstream: Upstream, tmp_path: Path, file: s
     done = subprocess.run(
         [
             *(sys.executable, "-m", "locust", "-f", str(LOADTESTS / file), "--host", url),
-            *("--headless", "-u", "4", "-r", "4", "-t", "2s", "--model", "fake", "--json"),
+            *("--headless", "-u", "4", "-r", "4", "-t", "6s", "--model", "fake", "--json"),
         ],
         env={**os.environ, "MODELOPS_API_KEY": "k"},
         cwd=tmp_path,
