@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 _SHOWN = 64
 _LOOK_SECONDS = 0.5
 _LEAVE_SECONDS = 600.0
+_REACH_SECONDS = 1.0
+_CONNECTING = "connecting to an engine host"
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -141,6 +143,12 @@ class Models:
         self.models, self._names = models, names
         self.tell()
 
+    async def reach(self) -> None:
+        """Wait, not for long, until the hosts that are ready are connected."""
+        pending = [task for task in self._tasks if task.get_name() == _CONNECTING]
+        if pending:
+            await asyncio.wait(pending, timeout=_REACH_SECONDS)
+
     def drain(self) -> None:
         """Admit nothing more."""
         self._draining = True
@@ -233,7 +241,7 @@ class Models:
     def _hosted(self, version: Version, id: str, path: str) -> HostedReplica:
         replica = HostedReplica(id, version.signature, self.metrics.of(version.config.name))
         replica.on_lost = lambda lost: self._lost(version, lost)
-        self._start(self._connect(version, replica, path))
+        self._start(self._connect(version, replica, path), name=_CONNECTING)
         return replica
 
     async def _connect(self, version: Version, replica: HostedReplica, path: str) -> None:
@@ -306,8 +314,8 @@ class Models:
             if replica is not None:
                 replica.close()
 
-    def _start(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _start(self, work: Any, name: str | None = None) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -97,7 +97,11 @@ class _Front:
         self._inbox: asyncio.Queue[list[dict[str, Any]]] = asyncio.Queue()
 
     async def serve(self) -> None:
-        """Answer from the first moment on; the models become ready as they do."""
+        """Answer from early on; the models become ready as they do."""
+        # Connections wait in the socket until there is an answer for them: a front that comes back
+        # knows its models, and reaches what is ready, before it takes the first.
+        await self._models.apply(await self._newest())
+        await self._models.reach()
         background = [
             asyncio.create_task(self._follow()),
             asyncio.create_task(self._models.watch()),
@@ -137,7 +141,11 @@ class _Front:
 
     async def _follow(self) -> None:
         while True:
-            models = await self._inbox.get()
-            while not self._inbox.empty():
-                models = self._inbox.get_nowait()
-            await self._models.apply(models)
+            await self._models.apply(await self._newest())
+
+    async def _newest(self) -> list[dict[str, Any]]:
+        """Return the supervisor's last word, once there is one."""
+        models = await self._inbox.get()
+        while not self._inbox.empty():
+            models = self._inbox.get_nowait()
+        return models
