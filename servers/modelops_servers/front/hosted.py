@@ -117,6 +117,11 @@ class HostedReplica(asyncio.Protocol):
         """Tell the host that nobody waits for this request."""
         if pending.id in self._pending:
             self._write(wire.short(Kind.CANCEL, pending.id))
+            return
+        # The answer came in the very turn in which its caller left, and nobody else will free it.
+        future = pending.future
+        if future.done() and not future.cancelled() and future.exception() is None:
+            future.result().release()
 
     def abandon(self, error: ModelopsError) -> None:
         """Fail what is pending; the host's answers are dropped when they come."""

@@ -87,7 +87,6 @@ class InlineReplica:
     def withdraw(self, ticket: Ticket) -> None:
         """Mark it: the engine's thread passes over it."""
         ticket.item.cancelled = True
-        self._tickets.discard(ticket.item)
 
     def close(self) -> None:
         """Fail what is still in flight and let the thread end."""
@@ -139,6 +138,8 @@ class InlineReplica:
                 self._finish(item, DeadlineError("the deadline passed in the queue"))
             for item in taken.overdue:
                 self._finish(item, OverloadedError("it waited too long for the engine"))
+            for item in taken.cancelled:
+                self._finish(item, NotReadyError("withdrawn"))
             if taken.batch:
                 self.pulse.began(now, len(batcher))
                 results = answer(engine, signature, taken.batch)

@@ -21,7 +21,7 @@ import requests
 import tritonclient.http as triton
 from fake_artifacts import make_artifact, mlp_reference
 from running_server import Placement, Server, Starter, start
-from server_zoo import slow, tiny_embedder
+from server_zoo import float_echo, slow, tiny_embedder
 from tritonclient.utils import InferenceServerException
 
 VALUES = [0.5, -1.0, 2.0, 3.0]
@@ -39,8 +39,9 @@ class Repository:
         for name in "abcde":
             self.publish(name, 1)
         slow(root / "slow")
+        float_echo(root / "floats", "floats")
         tiny_embedder(root / "embedder")
-        folders = [str(root / name) for name in [*"abcde", "slow", "embedder"]]
+        folders = [str(root / name) for name in [*"abcde", "slow", "floats", "embedder"]]
         self.server = start(*folders, "--admin-port", "0", *placement.flags)
 
     def publish(self, name: str, version: int) -> Path:
@@ -159,6 +160,33 @@ def test_a_request_that_began_before_the_new_version_is_answered(repository: Rep
         while part := link.recv(65536):
             reply += part
     assert reply.split(b" ", 2)[1] == b"200", reply
+
+
+def test_a_large_upload_that_began_before_the_new_version_is_answered(
+    repository: Repository,
+) -> None:
+    """Its tensor may lie in memory that was shared with the engine which is let go meanwhile."""
+    values = np.arange(400_000, dtype=np.float32).reshape(1, -1)
+    one = triton.InferInput("x", list(values.shape), "FP32").set_data_from_numpy(values)
+    body, length = triton.InferenceServerClient.generate_request_body([one])
+    head = (
+        "POST /v2/models/floats/infer HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        f"Content-Length: {len(body)}\r\nInference-Header-Content-Length: {length}\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", repository.server.port), timeout=60) as link:
+        link.sendall(head.encode() + body[:900_000])
+        time.sleep(0.2)
+        float_echo(repository.root / "floats", "floats")
+        assert repository.ask("load", "floats").ok
+        assert repository.index("floats")[0]["version"] == "2"
+        time.sleep(0.2)
+        link.sendall(body[900_000:])
+        reply = b""
+        while part := link.recv(2**20):
+            reply += part
+    assert reply.split(b" ", 2)[1] == b"200", reply[:500]
+    assert reply.endswith(values.tobytes())
+    assert repository.server.get("/readyz").json()["models"][0]["in_flight"] == 0
 
 
 def test_a_damaged_version_is_refused_by_name_and_the_old_one_serves(
@@ -330,7 +358,7 @@ def test_bodies_of_a_load(repository: Repository, body: bytes, status: int) -> N
 
 def test_bodies_of_an_index(repository: Repository) -> None:
     assert repository.ask("index", ready="yes").status_code == 400
-    assert len(repository.ask("index", ready=False).json()) == 7
+    assert len(repository.ask("index", ready=False).json()) == 8
 
 
 def test_the_admin_port_answers_all_else_too_and_says_how_it_is_asked(

@@ -48,6 +48,7 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
         make_artifact(root / "m", name="m", seed=seed)
     make_artifact(root / "other", name="other")
     damage(make_artifact(root / "broken", name="broken").path)
+    damage(tiny_embedder(root / "torn"), "tokenizer.json")
     return root
 
 
@@ -58,6 +59,7 @@ def entries(artifacts: Path, placement: Placement) -> list[dict[str, Any]]:
         {"name": "m", "source": "m/1", "aliases": ["oldest"], "required": True, **inline},
         {"name": "m", "source": str(artifacts / "m" / "2"), "aliases": ["m-latest"], **inline},
         {"name": "other", "source": "other", "aliases": ["another.name"], **inline},
+        {"name": "torn", "source": "torn", "required": False, **inline},
     ]
 
 
@@ -124,7 +126,7 @@ def test_aliases_are_names_to_ask_by_and_nothing_else(served: Server) -> None:
     assert metadata["name"] == "another.name"
     assert served.get("/v1/models/another.name").json()["id"] == "other"
     listed = [m["id"] for m in served.get("/v1/models").json()["data"]]
-    assert listed == ["broken", "m", "other"]
+    assert listed == ["broken", "m", "other", "torn"]
     series = served.get("/metrics").text
     assert 'model="other"' in series
     assert "another.name" not in series
@@ -140,28 +142,35 @@ def test_a_version_has_its_own_statistics_entry(served: Server) -> None:
         assert one["version"] == "1"
         assert client.is_model_ready("m", "1")
         assert not client.is_model_ready("broken")
+        assert not client.is_model_ready("torn", "1")
 
 
 def test_a_model_that_is_not_required_fails_alone_and_says_why(served: Server) -> None:
     ready = {(m["name"], m["version"]): m for m in served.ready["models"]}
-    assert [key for key, m in ready.items() if not m["ready"]] == [("broken", "1")]
-    assert "model.onnx is altered" in ready["broken", "1"]["why"]
     whole = served.get("/readyz")
     assert whole.status_code == 200
-    assert whole.json()["not_ready"] == ["broken"]
-    report = served.get("/v2/models/broken/ready")
-    assert report.status_code == 503
-    assert report.json()["state"] in ("failed", "loading")
-    deadline = time.monotonic() + 10
-    while "model.onnx is altered" not in served.get("/v2/models/broken/ready").json()["why"]:
-        assert time.monotonic() < deadline, report.text
-        time.sleep(0.1)
-    refused = ask(served, "broken")
-    assert refused.status_code == 503
-    assert int(refused.headers["Retry-After"]) >= 1
+    assert whole.json()["not_ready"] == ["broken", "torn"]
+    for name, file in (("broken", "model.onnx"), ("torn", "tokenizer.json")):
+        assert not ready[name, "1"]["ready"]
+        assert f"{file} is altered" in ready[name, "1"]["why"]
+        for path in (f"/v2/models/{name}/ready", f"/v2/models/{name}/versions/1/ready"):
+            assert served.get(path).status_code == 503
+        # Between two tries it is loading again.
+        deadline = time.monotonic() + 20
+        report = served.get(f"/v2/models/{name}/ready").json()
+        while f"{file} is altered" not in report["why"]:
+            assert time.monotonic() < deadline, report
+            time.sleep(0.1)
+            report = served.get(f"/v2/models/{name}/ready").json()
+        assert report["state"] == "failed"
+        assert report["next"]
+        refused = ask(served, name)
+        assert refused.status_code == 503
+        assert int(refused.headers["Retry-After"]) >= 1
     assert version_of(ask(served, "m")) == "2"
     log = "".join(served.log)
     assert "broken cannot be loaded, and is not required" in log
+    assert "torn cannot be loaded, and is not required" in log
     assert "Traceback" not in log
 
 
