@@ -20,15 +20,24 @@ def model_report(model: Model, number: str | None = None) -> dict[str, Any]:
     version = model.versions.get(number or model.default or "")
     if version is not None:
         return version_report(model, version)
-    why = model.unavailable or "opening its files"
+    asked = number or model.default or ""
+    if asked in model.broken:
+        shown, state, since = asked, "failed", model.broken[asked][1]
+        why, then = model.broken[asked][0], "it is tried again; mend the artifact"
+    elif model.unavailable:
+        shown, state, since = None, "stopped", model.since
+        why, then = model.unavailable, ""
+    else:
+        shown, state, since = None, "loading", time.time()
+        why, then = "opening its files", "in a moment"
     return {
         "name": model.name,
         "required": model.required,
-        "version": None,
-        "state": "stopped" if model.unavailable else "loading",
+        "version": shown,
+        "state": state,
         "why": why,
-        "since": _iso(model.since or time.time()),
-        "next": "" if model.unavailable else "in a moment",
+        "since": _iso(since),
+        "next": then,
         "last_progress": None,
         "in_flight": 0,
         "replicas": [],
@@ -41,7 +50,7 @@ def readiness(models: Models) -> tuple[bool, dict[str, Any]]:
     can = []
     ready = True
     for model in models:
-        numbers: list[str | None] = [*model.versions] or [None]
+        numbers: list[str | None] = [*model.versions, *model.broken] or [None]
         reports += [model_report(model, number) for number in numbers]
         # What is asked without a version decides: another one may be on its way in or out.
         can.append(model_report(model)["state"] == "ready")

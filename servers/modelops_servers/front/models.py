@@ -44,6 +44,8 @@ class Model:
     since: float = 0.0
     """Since when that is so, in UNIX seconds."""
     versions: dict[str, Version] = field(default_factory=dict)
+    broken: dict[str, tuple[str, float]] = field(default_factory=dict)
+    """Versions whose files this front cannot open: why, and since when (UNIX seconds)."""
 
 
 class Models:
@@ -90,6 +92,8 @@ class Models:
         model = self.model(name)
         wanted = model.default if version is None else version
         found = model.versions.get(wanted or "")
+        if wanted in model.broken:
+            raise NotReadyError(f"model {model.name!r} is failed: {model.broken[wanted][0]}")
         if found is None and (version is None or not model.versions):
             raise NotReadyError(
                 f"model {model.name!r} is {model.unavailable or 'loading: opening its files'}"
@@ -133,7 +137,10 @@ class Models:
             for v in said["versions"]:
                 if v["version"] not in model.versions:
                     opened = await self._open(v)
-                    if opened is None:
+                    if isinstance(opened, str):
+                        before = old.broken.get(v["version"]) if old is not None else None
+                        since = before[1] if before is not None else time.time()
+                        model.broken[v["version"]] = (opened, since)
                         continue
                     model.versions[v["version"]] = opened
                 self._apply_replicas(model.versions[v["version"]], v["replicas"])
@@ -194,8 +201,8 @@ class Models:
 
     # The parts of apply.
 
-    async def _open(self, said: dict[str, Any]) -> Version | None:
-        """Open a version's files; None where they are off, which its host finds out as well."""
+    async def _open(self, said: dict[str, Any]) -> Version | str:
+        """Open a version's files; or say what is off, which its host finds out as well."""
         config = ModelConfig.model_validate(said["config"])
         try:
             artifact, text = await asyncio.to_thread(_open_files, Path(said["path"]))
@@ -206,7 +213,7 @@ class Models:
                 if replica["socket"] is None:
                     message = {"event": "failed", "id": replica["id"], "error": told(known)}
                     self._report(message)
-            return None
+            return known.message
         metrics = self.metrics.of(config.name)
         version = Version(config, artifact, text, metrics, self._fronts)
         version.draining = self._draining
