@@ -69,6 +69,8 @@ def build_framework(
         description="Tensors by the Open Inference Protocol v2, embeddings by OpenAI's API.",
         docs_url=None,
         redoc_url=None,
+        # A redirect would be built from the Host that the client sent.
+        redirect_slashes=False,
         default_response_class=Json,
     )
     openapi.add_hot_routes(app)

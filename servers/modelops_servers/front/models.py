@@ -316,6 +316,7 @@ class Models:
         end = time.monotonic() + _LEAVE_SECONDS
         while version.in_flight and time.monotonic() < end:
             await asyncio.sleep(0.05)
+        version.replicas = []
         for id in version.standings:
             replica = self._connections.pop(id, None)
             if replica is not None:

@@ -132,8 +132,9 @@ class Front:
     async def _answer(self, child: Child, message: Message) -> None:
         try:
             result = await self._on_ask(message)
-        except ModelopsError as error:
-            child.send({"op": "reply", "id": message["id"], "error": told(error)})
+        except Exception as error:  # noqa: BLE001 - whatever it is, the operator is answered
+            known = error if isinstance(error, ModelopsError) else EngineError(repr(error))
+            child.send({"op": "reply", "id": message["id"], "error": told(known)})
         else:
             child.send({"op": "reply", "id": message["id"], "result": result})
 

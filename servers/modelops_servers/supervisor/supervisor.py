@@ -218,6 +218,10 @@ class Supervisor:
                 self._tell()
                 await asyncio.gather(*(d.stop(0) for d in fresh))
                 raise
+            # Every front reaches the new one before it takes the old one's place.
+            model.versions = before | {d.version: d for d in fresh}
+            self._tell()
+            await self._until_routed()
             kept = {d.version: before[d.version] for d in wanted if d not in fresh}
             model.versions = kept | {d.version: d for d in fresh}
             model.unavailable = ""
