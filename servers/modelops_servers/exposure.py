@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Sequence
 
 from pydantic import SecretStr
 
+from modelops.config import is_loopback
 from modelops.errors import UsageError
 
 
@@ -16,15 +16,8 @@ def check_exposure(host: str, keys: Sequence[SecretStr]) -> None:
     Raises:
         UsageError: ``host`` is not a loopback address, and there is no key.
     """
-    if not keys and not _is_loopback(host):
+    if not keys and not is_loopback(host):
         raise UsageError(
             f"{host} can be reached from other machines, and no API key is set",
             hint="set one with MODELOPS_API_KEYS (or --api-key), or listen on 127.0.0.1",
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -17,6 +17,7 @@ import uvloop
 from modelops_servers.front.http_server import HttpServer
 from modelops_servers.front.limits import ClientLeftError, SlowBodyError, read_body
 
+GET = b"GET /echo HTTP/1.1\r\nHost: x\r\n\r\n"
 HEADER_SECONDS = 0.5
 
 

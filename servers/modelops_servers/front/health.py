@@ -44,14 +44,19 @@ def model_report(model: Model, number: str | None = None) -> dict[str, Any]:
     }
 
 
+def model_reports(model: Model) -> list[dict[str, Any]]:
+    """Return the state of each version, or the one report of a model that has none."""
+    numbers: list[str | None] = [*model.versions, *model.broken] or [None]
+    return [model_report(model, number) for number in numbers]
+
+
 def readiness(models: Models) -> tuple[bool, dict[str, Any]]:
     """Return whether every required model is ready, and the report that says why not."""
     reports = []
     can = []
     ready = True
     for model in models:
-        numbers: list[str | None] = [*model.versions, *model.broken] or [None]
-        reports += [model_report(model, number) for number in numbers]
+        reports += model_reports(model)
         # What is asked without a version decides: another one may be on its way in or out.
         can.append(model_report(model)["state"] == "ready")
         ready = ready and (can[-1] or not model.required)

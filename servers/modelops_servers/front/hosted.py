@@ -13,7 +13,7 @@ from modelops.signature import Signature
 from modelops_servers.dataplane import wire
 from modelops_servers.dataplane.arena import Arena
 from modelops_servers.dataplane.wire import Frame, FrameReader, Kind
-from modelops_servers.front.replica import Answer, Observer
+from modelops_servers.front.replica import Answer, Lease, Observer
 
 
 class _Pending:
@@ -76,6 +76,11 @@ class HostedReplica(asyncio.Protocol):
     def connected(self) -> bool:
         """Whether requests can be sent."""
         return self._transport is not None
+
+    def lease(self, count: int) -> Lease | None:
+        """Set aside memory of the arena; see ``Replica``."""
+        offset = self.reserve(count)
+        return None if offset is None else Lease(self, offset, count)
 
     def reserve(self, count: int) -> int | None:
         """Return the offset of ``count`` bytes of shared memory for a request's body, or None."""

@@ -74,15 +74,8 @@ class InlineReplica:
         self._queue.put(item)
         return ticket
 
-    def reserve(self, count: int) -> None:
+    def lease(self, count: int) -> None:
         """Return None: engine and front share all memory; see ``Replica``."""
-
-    def reserved(self, offset: int, count: int) -> memoryview:
-        """Never called: nothing is ever reserved."""
-        raise NotImplementedError
-
-    def release(self, offset: int) -> None:
-        """Never called: nothing is ever reserved."""
 
     def withdraw(self, ticket: Ticket) -> None:
         """Mark it: the engine's thread passes over it."""

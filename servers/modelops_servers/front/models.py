@@ -237,11 +237,11 @@ class Models:
             )  # fmt: skip
             replica = self._connections.get(standing.id)
             if standing.state != "ready":
-                version.replicas = [one for one in version.replicas if one.id != standing.id]
+                version.spare(standing.id)
             elif replica is None:
                 self._connections[standing.id] = self._hosted(version, standing.id, r["socket"])
-            elif replica.connected and replica not in version.replicas:
-                version.replicas = [*version.replicas, replica]
+            elif replica.connected:
+                version.use(replica)
         version.standings = standings
         version.resize()
 
@@ -260,11 +260,11 @@ class Models:
             return
         standing = version.standings.get(replica.id)
         if standing is not None and standing.state == "ready":
-            version.replicas = [*version.replicas, replica]
+            version.use(replica)
             self.tell()
 
     def _lost(self, version: Version, replica: HostedReplica) -> None:
-        version.replicas = [one for one in version.replicas if one is not replica]
+        version.spare(replica.id)
         standing = version.standings.get(replica.id)
         if standing is not None and standing.state == "ready":
             standing.state = "failed"
@@ -305,11 +305,10 @@ class Models:
         standing.state, standing.why, standing.since = health.state, health.why, health.since
         standing.last_progress = health.last_progress
         standing.next = _NEXT.get(health.state, "")
-        there = replica in version.replicas
-        if health.state == "ready" and not there:
-            version.replicas = [*version.replicas, replica]
-        elif health.state != "ready" and there:
-            version.replicas = [one for one in version.replicas if one is not replica]
+        if health.state == "ready":
+            version.use(replica)
+        else:
+            version.spare(replica.id)
 
     async def _let_go(self, version: Version) -> None:
         """Finish what an old version still answers, then drop it."""

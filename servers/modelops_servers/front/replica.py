@@ -53,13 +53,13 @@ class Lease:
 
     __slots__ = ("_replica", "memory", "offset")
 
-    def __init__(self, replica: Replica, offset: int, count: int) -> None:
-        self._replica: Replica | None = replica
+    def __init__(self, replica: Lender, offset: int, count: int) -> None:
+        self._replica: Lender | None = replica
         self.offset = offset
         self.memory = replica.reserved(offset, count)
 
     @property
-    def replica(self) -> Replica | None:
+    def replica(self) -> Lender | None:
         """Whose memory it is; None once it was handed over or given back."""
         return self._replica
 
@@ -107,17 +107,21 @@ class Replica(Protocol):
     def withdraw(self, ticket: Any) -> None:
         """Say that nobody waits for this request any more."""
 
-    def reserve(self, count: int) -> int | None:
-        """Return where ``count`` bytes of memory shared with the engine begin; None: no such."""
-
-    def reserved(self, offset: int, count: int) -> memoryview:
-        """Return the memory that ``reserve`` set aside."""
-
-    def release(self, offset: int) -> None:
-        """Give back what ``reserve`` set aside for a request that was never handed over."""
+    def lease(self, count: int) -> Lease | None:
+        """Set aside ``count`` bytes that the engine sees without a copy; None: no such memory."""
 
     def abandon(self, error: ModelopsError) -> None:
         """Fail all that it has not answered."""
 
     def close(self) -> None:
         """Let go of it; what it has not answered fails."""
+
+
+class Lender(Replica, Protocol):
+    """A replica that shares memory with its engine."""
+
+    def reserved(self, offset: int, count: int) -> memoryview:
+        """Return the memory that a lease set aside."""
+
+    def release(self, offset: int) -> None:
+        """Give back what a lease set aside for a request that was never handed over."""

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from modelops.errors import EngineError, ModelNotFoundError, ModelopsError, RequestError
-from modelops_servers.front.health import model_report
+from modelops_servers.front.health import model_reports
 from modelops_servers.front.json_response import Json
 from modelops_servers.front.limits import BodyTooLargeError, ClientLeftError, read_body
 from modelops_servers.front.models import Models
@@ -55,7 +55,7 @@ def repository_routes(models: Models, link: SupervisorLink) -> APIRouter:
             return Response(status_code=_LEFT)
         if not isinstance(only_ready, bool):
             raise RequestError('"ready" is true or false')
-        entries = [_entry(report) for report in _reports(models)]
+        entries = [_entry(report) for model in models for report in model_reports(model)]
         return Json([e for e in entries if e["state"] == "READY" or not only_ready])
 
     @router.post("/v2/repository/models/{model}/load")
@@ -77,14 +77,6 @@ def repository_routes(models: Models, link: SupervisorLink) -> APIRouter:
         return await ask("unload", model, request)
 
     return router
-
-
-def _reports(models: Models) -> list[dict[str, Any]]:
-    reports = []
-    for model in models:
-        numbers: list[str | None] = [*model.versions] or [None]
-        reports += [model_report(model, number) for number in numbers]
-    return reports
 
 
 def _entry(report: dict[str, Any]) -> dict[str, Any]:

@@ -83,6 +83,15 @@ class Version:
         """Requests that wait or are being answered."""
         return self._admitted
 
+    def use(self, replica: Replica) -> None:
+        """Send requests to this replica from now on."""
+        if replica not in self.replicas:
+            self.replicas = [*self.replicas, replica]
+
+    def spare(self, id: str) -> None:
+        """Send nothing more to the replica of this id."""
+        self.replicas = [one for one in self.replicas if one.id != id]
+
     def standing(self) -> Standing:
         """Return how this version is: as good as its best replica."""
         if self.draining:
@@ -149,11 +158,7 @@ class Version:
 
     def lease(self, count: int) -> Lease | None:
         """Set aside memory that an engine sees without a copy; None where there is none."""
-        if not self.replicas:
-            return None
-        replica = self.choose()
-        offset = replica.reserve(count)
-        return None if offset is None else Lease(replica, offset, count)
+        return self.choose().lease(count) if self.replicas else None
 
     async def infer(
         self,
@@ -173,6 +178,7 @@ class Version:
         began = time.monotonic()
         self.check(tensors)
         start_by = began + self._queue_seconds
+        chosen: Replica
         if lease is not None and lease.replica is not None:
             chosen = lease.replica
             ticket = chosen.submit(tensors, deadline, start_by, lease.offset)

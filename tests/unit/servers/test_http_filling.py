@@ -5,34 +5,10 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from raw_http import App, Reader, Running, running, until
-
-GET = b"GET /echo HTTP/1.1\r\nHost: x\r\n\r\n"
-
-
-@pytest.fixture(scope="module")
-def app() -> App:
-    return App()
-
-
-@pytest.fixture(scope="module")
-def server(app: App) -> Iterator[Running]:
-    with running(app) as server:
-        yield server
-
-
-@pytest.fixture
-def link(server: Running, app: App) -> Iterator[socket.socket]:
-    app.events.clear()
-    app.views.clear()
-    app.release.clear()
-    with server.connect() as link:
-        yield link
-    app.release.set()
+from raw_http import GET, App, Reader, until
 
 
 def body_of(size: int) -> bytes:

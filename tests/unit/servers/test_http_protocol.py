@@ -6,39 +6,16 @@ import contextlib
 import gc
 import socket
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from raw_http import HEADER_SECONDS, App, Reader, Running, answer, refused, running, until
+from raw_http import GET, HEADER_SECONDS, App, Reader, Running, answer, refused, running, until
 
 from modelops_servers.front.http_cycle import HttpCycle
 from modelops_servers.front.http_protocol import HEAD_BYTES, LINE_BYTES, HttpProtocol
 
 # The sweep comes once a second.
 LATE = HEADER_SECONDS + 1.6
-GET = b"GET /echo HTTP/1.1\r\nHost: x\r\n\r\n"
-
-
-@pytest.fixture(scope="module")
-def app() -> App:
-    return App()
-
-
-@pytest.fixture(scope="module")
-def server(app: App) -> Iterator[Running]:
-    with running(app) as server:
-        yield server
-
-
-@pytest.fixture
-def link(server: Running, app: App) -> Iterator[socket.socket]:
-    app.events.clear()
-    app.views.clear()
-    app.release.clear()
-    with server.connect() as link:
-        yield link
-    app.release.set()
 
 
 # Size of the head
