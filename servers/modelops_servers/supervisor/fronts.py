@@ -42,11 +42,6 @@ class Front:
         self._answers: dict[int, asyncio.Future[Message]] = {}
         self._questions = 0
 
-    @property
-    def pid(self) -> int:
-        """The process id of its guardian, 0 where it does not run."""
-        return self._child.pid if self._child else 0
-
     async def start(self) -> None:
         """Start the process; where the machine has no room for it, try again later."""
         self.serving = False

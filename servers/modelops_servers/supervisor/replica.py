@@ -64,11 +64,6 @@ class HostReplica:
         return f"{self.name}.{self._generation}"
 
     @property
-    def pid(self) -> int:
-        """The process id of its guardian, 0 where it does not run."""
-        return self._child.pid if self._child else 0
-
-    @property
     def socket(self) -> Path:
         """Where it listens; short, as such a path must be, and no other host's."""
         return self._runtime / f"{self.name.rpartition('/')[2]}.{self._generation}.sock"
