@@ -374,7 +374,8 @@ def test_an_upload_that_nobody_reads_stops_at_the_high_water_mark(
     link.settimeout(1)
     with pytest.raises(TimeoutError):
         link.sendall(bytes(100_000_000))
-    pending = [o.pending for o in gc.get_objects() if isinstance(o, HttpCycle)]
+    # By type: isinstance asks every object for its class, and torch has one that warns of it.
+    pending = [o.pending for o in gc.get_objects() if type(o) is HttpCycle]
     assert 2**18 < max(pending) < 2**20
     app.release.set()
 
@@ -456,7 +457,7 @@ def test_requests_and_connections_leave_nothing_for_the_collector(
                 other.sendall(GET)
                 Reader(other).json()
         until(lambda: server.connections == 1)
-        kept = [type(o) for o in gc.get_objects() if isinstance(o, (HttpCycle, HttpProtocol))]
+        kept = [type(o) for o in gc.get_objects() if type(o) in (HttpCycle, HttpProtocol)]
     finally:
         gc.enable()
     assert sorted(t.__name__ for t in kept) == ["HttpCycle", "HttpProtocol"]
