@@ -9,7 +9,12 @@ import sys
 from collections.abc import Generator
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# A slow machine is no bug of the code under test.
+hypothesis.settings.register_profile("modelops", deadline=None)
+hypothesis.settings.load_profile("modelops")
 
 # Before any test imports a Hugging Face library, which reads them once.
 os.environ["HF_HUB_OFFLINE"] = "1"

@@ -10,7 +10,7 @@ from modelops import registry
 from modelops.artifact import Artifact, open_artifact
 from modelops.config import ModelConfig
 from modelops.errors import UsageError
-from modelops.protocols import TensorEngine
+from modelops.protocols import SideBySide, TensorEngine
 from modelops.signature import Signature
 from modelops_servers.batching import (
     Batcher,
@@ -20,6 +20,9 @@ from modelops_servers.batching import (
     rows_are_independent,
 )
 from modelops_servers.engines.warmup import golden_inputs, warm_up
+
+# The shortest call that is worth handing the turn from thread to thread.
+_WORTH_A_LANE_SECONDS = 0.001
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ class Prepared:
     """Why requests never share a call; None: they do."""
     slack: int
     """How many padded positions are cheaper than one more call, as measured here."""
+    lanes: int = 1
+    """How many calls run side by side."""
 
     @property
     def signature(self) -> Signature:
@@ -62,6 +67,7 @@ class Prepared:
         """Return what is really in use."""
         return {
             **self.engine.describe(),
+            "lanes": self.lanes,
             "batching": "on" if self.apart is None else f"off: {self.apart}",
             "max_batch_size": self.max_batch_size,
         }
@@ -72,7 +78,7 @@ def prepare(config: ModelConfig) -> Prepared:
 
     Raises:
         InputError, VerificationError: the artifact is not there or not whole.
-        UsageError: the engine does not serve this artifact's format.
+        UsageError: the engine does not serve this artifact's format, or runs no lanes.
         MissingEnvironmentError: the engine's package is not installed.
         EngineError: the runtime cannot load or run the model.
     """
@@ -88,8 +94,20 @@ def prepare(config: ModelConfig) -> Prepared:
     engine: TensorEngine = factory(artifact, provider=config.provider, threads=config.threads)
     engine.start()
     signature = manifest.signature
-    timings = warm_up(engine, signature, config.batching)
+    timings = warm_up(engine.infer, signature, config.batching)
+    lanes = config.lanes or 1
+    if isinstance(engine, SideBySide):
+        if config.lanes is None and timings[0][1] >= _WORTH_A_LANE_SECONDS:
+            lanes = engine.lanes
+        if lanes > 1:
+            # The slack is for when many wait, and then all lanes are in use.
+            timings = warm_up(engine.side_by_side(lanes), signature, config.batching)
+    elif lanes > 1:
+        raise UsageError(
+            f"lanes is {lanes}, but the engine {config.engine!r} runs one inference at a time",
+            hint="use replicas: a process each",
+        )
     apart: str | None = "batching.max_size is 1"
     if config.batching.max_size > 1:
         apart = rows_are_independent(engine, signature, golden_inputs(artifact))
-    return Prepared(config, artifact, engine, apart, padding_slack(timings))
+    return Prepared(config, artifact, engine, apart, padding_slack(timings), lanes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ _SLOWEST_FACTOR = 10
 
 
 class Pulse:
-    """Written by the engine's thread; an attribute's assignment is all that it costs.
+    """Written by the engine's threads; a dictionary's assignment is all that it costs.
 
     Stuck is one call that lasts beyond all others while work waits: longer than
     ``progress_seconds`` and than ten times the slowest call that ever ended.
@@ -22,16 +23,13 @@ class Pulse:
     def __init__(self, progress_seconds: float = PROGRESS_SECONDS) -> None:
         self._progress_seconds = progress_seconds
         self._slowest = 0.0
-        self.running_since: float | None = None
-        """When the call that is in the engine now began (monotonic)."""
-        self.waiting = 0
-        """Requests that wait beside it, as far as the engine's thread has read."""
+        self._running: dict[int, tuple[float, int]] = {}
+        """Of each thread in a call: when it began (monotonic), and of how many requests."""
+        self._waiting = 0
         self.unread: Callable[[], bool] = lambda: False
-        """Whether more has come than that thread has read."""
+        """Whether more has come than those threads have read."""
         self.last_progress: float | None = None
         """When a call last ended, in UNIX seconds."""
-        self.mean_seconds = 0.0
-        """A moving mean of the seconds that one call takes."""
         self.set_state("loading", "opening the artifact and starting the engine")
 
     def set_state(self, state: State, why: str) -> None:
@@ -40,33 +38,33 @@ class Pulse:
         self._why = why
         self._since = time.time()
 
-    def began(self, now: float, waiting: int) -> None:
-        """A call begins."""
-        self.waiting = waiting
-        self.running_since = now
+    def began(self, now: float, waiting: int, requests: int) -> None:
+        """This thread begins a call of so many ``requests`` while others wait."""
+        self._waiting = waiting
+        self._running[threading.get_ident()] = (now, requests)
 
     def ended(self, now: float) -> None:
-        """The call has ended, well or badly: either is progress."""
-        since = self.running_since
-        self.running_since = None
-        if since is not None:
-            seconds = now - since
-            self._slowest = max(self._slowest, seconds)
-            self.mean_seconds += (seconds - self.mean_seconds) / 16
+        """This thread's call has ended, well or badly: either is progress."""
+        began = self._running.pop(threading.get_ident(), None)
+        if began is not None:
+            self._slowest = max(self._slowest, now - began[0])
         self.last_progress = time.time()
 
-    def health(self, waiting: int | None = None) -> Health:
-        """Say how it is; ``waiting`` overrides what the engine's thread knows."""
-        since = self.running_since
-        queued = self.waiting if waiting is None else waiting
-        if self.state == "ready" and since is not None:
+    def health(self, in_flight: int | None = None) -> Health:
+        """Say how it is; ``in_flight``, where it is known, tells how many requests wait."""
+        running = tuple(self._running.values())
+        if self.state == "ready" and running:
+            oldest = min(running)
+            queued = self._waiting
+            if in_flight is not None:
+                queued = in_flight - sum([requests for _, requests in running])
             limit = max(self._progress_seconds, _SLOWEST_FACTOR * self._slowest)
-            over = time.monotonic() - since - limit
-            if over > 0 and (queued > 0 or self.unread()) and self.running_since == since:
+            over = time.monotonic() - oldest[0] - limit
+            if over > 0 and (queued > 0 or self.unread()) and oldest in self._running.values():
                 return Health(
                     "stuck",
                     f"one call has been in the engine for {over + limit:.0f} s while "
-                    f"{queued or 'others'} wait",
+                    f"{queued if queued > 0 else 'others'} wait",
                     time.time() - over,
                     self.last_progress,
                 )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy.typing as npt
 
@@ -82,6 +82,10 @@ class Health:
     last_progress: float | None = None
 
 
+Infer = Callable[[Tensors, float | None], dict[str, npt.NDArray[Any]]]
+"""What ``TensorEngine.infer`` is."""
+
+
 class TensorEngine(Protocol):
     """One loaded model that answers tensors. Called from one thread at a time."""
 
@@ -108,3 +112,21 @@ class TensorEngine(Protocol):
 
     def describe(self) -> dict[str, Any]:
         """What is really in use: provider, threads, precision; shown to the operator."""
+
+
+@runtime_checkable
+class SideBySide(Protocol):
+    """What a ``TensorEngine`` also is where its ``infer`` may run in several threads at once."""
+
+    @property
+    def lanes(self) -> int:
+        """How many calls should run side by side where each takes long; 1: none should."""
+
+    def side_by_side(self, lanes: int) -> Infer:
+        """Get ready for so many; called once, after ``start``.
+
+        Returns how a call is answered while all lanes are in use, for the warm-up.
+
+        Raises:
+            EngineError: the runtime cannot.
+        """

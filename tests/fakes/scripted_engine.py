@@ -97,7 +97,7 @@ class Counts:
 class Stage:
     """One replica over the scripted engine."""
 
-    def __init__(self, max_size: int) -> None:
+    def __init__(self, max_size: int, lanes: int = 1) -> None:
         self.engine = ScriptedEngine()
         self.counts = Counts()
         self.pulse = Pulse()
@@ -105,7 +105,7 @@ class Stage:
         config = ModelConfig(name="m", source=Path("m/1"), engine="scripted", batching=batching)
         artifact = SimpleNamespace(manifest=SimpleNamespace(signature=SIGNATURE))
         apart = "max_size is 1" if max_size == 1 else None
-        self.prepared = Prepared(config, cast(Any, artifact), self.engine, apart, 8)
+        self.prepared = Prepared(config, cast(Any, artifact), self.engine, apart, 8, lanes)
         self.replica: HostedReplica | InlineReplica
         self.reactor: Reactor | None = None
 
@@ -146,8 +146,8 @@ class Stage:
     def state(self) -> str:
         """How the engine is, as whoever watches this kind of replica sees it."""
         replica = self.replica
-        waiting = replica.in_flight - 1 if isinstance(replica, InlineReplica) else None
-        return self.pulse.health(waiting).state
+        in_flight = replica.in_flight if isinstance(replica, InlineReplica) else None
+        return self.pulse.health(in_flight).state
 
     @property
     def shared(self) -> int:

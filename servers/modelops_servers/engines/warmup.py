@@ -16,7 +16,7 @@ from modelops.artifact import Artifact
 from modelops.config import BatchingConfig
 from modelops.dtypes import numpy_dtype
 from modelops.errors import EngineError
-from modelops.protocols import TensorEngine
+from modelops.protocols import Infer
 from modelops.signature import Signature, TensorSpec
 from modelops_servers.batching import row_limit
 
@@ -86,7 +86,7 @@ def positions(signature: Signature, sizes: Mapping[str, int]) -> int:
 
 
 def warm_up(
-    engine: TensorEngine,
+    infer: Infer,
     signature: Signature,
     config: BatchingConfig,
     *,
@@ -110,7 +110,7 @@ def warm_up(
         try:
             for _ in range(_REPEATS):
                 start = time.perf_counter()
-                engine.infer(inputs, None)
+                infer(inputs, None)
                 best = min(best, time.perf_counter() - start)
                 # The first run of a size also allocates: where runs are short, that would show.
                 if best > seconds / 100:

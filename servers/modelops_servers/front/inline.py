@@ -1,23 +1,17 @@
-"""A replica inside the front: the engine on one thread of its own, with the same batching."""
+"""A replica inside the front: the engine on threads of its own, with the same batching."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
-import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from modelops.errors import (
-    DeadlineError,
-    EngineError,
-    ModelopsError,
-    NotReadyError,
-    OverloadedError,
-)
+from modelops.errors import EngineError, ModelopsError, NotReadyError
 from modelops.protocols import Tensors
 from modelops_servers.dataplane.packed_strings import opened
 from modelops_servers.front.replica import Answer, Observer, Outputs
@@ -27,9 +21,11 @@ if TYPE_CHECKING:
     from modelops_servers.batching import Item
     from modelops_servers.loading import Prepared
 
+_log = logging.getLogger(__name__)
+
 
 class InlineReplica:
-    """Loads on its thread, then answers; all methods are called on the event loop."""
+    """Loads on its thread, then answers; a ``Replica``, and the desk of its ``Lanes``."""
 
     connected = True
 
@@ -46,6 +42,7 @@ class InlineReplica:
         self._done: deque[tuple[Item, Outputs | ModelopsError]] = deque()
         self._delivering = False
         self._has_strings = False
+        self._put: Callable[[Item], None]
         self._thread = threading.Thread(target=self._work, name=f"engine-{id}", daemon=True)
 
     def start(self) -> asyncio.Future[None]:
@@ -85,7 +82,7 @@ class InlineReplica:
         """Fail what is still in flight and let the thread end."""
         self.abandon(NotReadyError("the engine was stopped"))
         self._tickets.clear()
-        self._queue.put(None)
+        self.wake()
 
     def abandon(self, error: ModelopsError) -> None:
         """Fail what is in flight; see ``Replica``."""
@@ -93,9 +90,11 @@ class InlineReplica:
             if not item.owner.future.done():
                 item.owner.future.set_exception(error)
 
-    # The rest runs on the engine's thread, but _deliver and _settle.
+    # The rest runs on the engine's threads, but _deliver and _settle.
 
     def _work(self) -> None:
+        from modelops_servers.lanes import Lanes
+
         try:
             prepared = self._prepare()
         except Exception as error:  # noqa: BLE001 - whatever it is, whoever waits must be told
@@ -107,46 +106,51 @@ class InlineReplica:
         self.prepared = prepared
         self.pulse.set_state("ready", prepared.engine.health().why)
         self._post(self._settle, None)
-        self._serve(prepared)
-        self.pulse.set_state("stopped", "stopped")
+        batcher = prepared.batcher()
+        self._put = batcher.put
+        try:
+            Lanes(prepared, batcher, self.pulse, self).work()
+        except Exception as error:  # noqa: BLE001 - whatever it is, whoever waits must be told
+            _log.exception("the engine's thread failed")
+            self.pulse.set_state("failed", f"its thread failed: {error!r}")
+            self._post(self.abandon, EngineError("the engine's thread failed"))
+        else:
+            self.pulse.set_state("stopped", "stopped")
         prepared.engine.stop(None)
 
-    def _serve(self, prepared: Prepared) -> None:
-        from modelops_servers.batching import answer
+    def fill(self, wait: bool) -> bool:
+        """Take what was submitted; see ``modelops_servers.lanes.Desk``."""
+        with contextlib.suppress(Empty):
+            while (item := self._queue.get(wait)) is not None:
+                if item.owner.packed:
+                    item.tensors = {n: opened(a) for n, a in item.tensors.items()}
+                self._put(item)
+                wait = False
+            return False
+        return True
 
-        batcher, signature, engine = prepared.batcher(), prepared.signature, prepared.engine
-        stopping = False
-        while not (stopping and not len(batcher)):
-            with contextlib.suppress(Empty):
-                block = not len(batcher)
-                while (item := self._queue.get(block)) is not None:
-                    if item.owner.packed:
-                        item.tensors = {n: opened(a) for n, a in item.tensors.items()}
-                    batcher.put(item)
-                    block = False
-                stopping = True
-            now = time.monotonic()
-            taken = batcher.take(now)
-            for item in taken.expired:
-                self._finish(item, DeadlineError("the deadline passed in the queue"))
-            for item in taken.overdue:
-                self._finish(item, OverloadedError("it waited too long for the engine"))
-            for item in taken.cancelled:
-                self._finish(item, NotReadyError("withdrawn"))
-            if taken.batch:
-                self.pulse.began(now, len(batcher))
-                results = answer(engine, signature, taken.batch)
-                self.pulse.ended(time.monotonic())
-                self._observer.batch(sum(item.rows for item in taken.batch))
-                for item, result in zip(taken.batch, results, strict=True):
-                    self._observer.queued(now - item.enqueued)
-                    self._done.append((item, result))
-            if self._done and not self._delivering:
-                self._delivering = True
-                self._post(self._deliver)
+    def refuse(self, items: Sequence[tuple[Item, ModelopsError]], now: float) -> None:  # noqa: ARG002
+        """Answer with errors; see ``modelops_servers.lanes.Desk``."""
+        self._hand_over(items)
 
-    def _finish(self, item: Item, error: ModelopsError) -> None:
-        self._done.append((item, error))
+    def hand_out(
+        self, batch: Sequence[Item], results: Sequence[Outputs | ModelopsError], began: float
+    ) -> None:
+        """Answer one batch; see ``modelops_servers.lanes.Desk``."""
+        self._observer.batch(sum([item.rows for item in batch]))
+        for item in batch:
+            self._observer.queued(began - item.enqueued)
+        self._hand_over(zip(batch, results, strict=True))
+
+    def wake(self) -> None:
+        """End the wait for the next request; see ``modelops_servers.lanes.Desk``."""
+        self._queue.put(None)
+
+    def _hand_over(self, done: Iterable[tuple[Item, Outputs | ModelopsError]]) -> None:
+        self._done.extend(done)
+        if not self._delivering:
+            self._delivering = True
+            self._post(self._deliver)
 
     def _post(self, callback: Callable[..., None], *args: object) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more

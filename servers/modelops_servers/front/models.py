@@ -301,7 +301,7 @@ class Models:
         self.tell()
 
     def _look(self, version: Version, standing: Standing, replica: InlineReplica) -> None:
-        health = replica.pulse.health(replica.in_flight - 1)
+        health = replica.pulse.health(replica.in_flight)
         standing.state, standing.why, standing.since = health.state, health.why, health.since
         standing.last_progress = health.last_progress
         standing.next = _NEXT.get(health.state, "")

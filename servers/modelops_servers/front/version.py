@@ -115,7 +115,9 @@ class Version:
     def resize(self) -> None:
         """Set how many requests are admitted: those that the engines can work on, and a queue."""
         admission = self.config.admission
-        at_once = self.config.replicas * int(self.describe().get("max_batch_size", 1))
+        engine = self.describe()
+        calls = self.config.replicas * int(engine.get("lanes", 1))
+        at_once = calls * int(engine.get("max_batch_size", 1))
         most = min(admission.max_in_flight, at_once) + admission.max_queue
         # Each front admits its share: they do not ask each other.
         self._most = math.ceil(most / self._fronts)

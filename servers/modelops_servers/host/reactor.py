@@ -1,8 +1,9 @@
-"""The engine's thread: reads what the fronts sent, batches it, runs it, answers.
+"""The engine's threads: read what the fronts sent, batch it, run it, answer.
 
-One thread does all of it. While the engine runs nothing is read: requests gather in the sockets and
-are batched when it is free again, and no request pays for a hand-over between threads. Only
-connections are accepted beside it: a front that was restarted need not wait for a long call.
+Each lane does all of it, by turns. While every lane is in the engine nothing is read: requests
+gather in the sockets and are batched when one is free again, and no request pays for a hand-over
+between threads. Only connections are accepted beside them: a front that was restarted need not wait
+for a long call.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ import socket
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 
-from modelops.errors import DeadlineError, EngineError, ModelopsError, OverloadedError
-from modelops_servers.batching import Item, answer
+from modelops.errors import EngineError, ModelopsError
+from modelops_servers.batching import Item, Outputs
 from modelops_servers.dataplane import wire
 from modelops_servers.dataplane.arena import Arena
 from modelops_servers.dataplane.wire import Frame, FrameReader, Kind
+from modelops_servers.lanes import Lanes
 from modelops_servers.loading import Prepared
 from modelops_servers.pulse import Pulse
 
@@ -35,17 +38,16 @@ _ACCEPT_AGAIN_SECONDS = 0.2
 
 
 class Reactor:
-    """Serves every front that connects to ``listener``."""
+    """Serves every front that connects to ``listener``; the desk of its ``Lanes``."""
 
     def __init__(self, listener: socket.socket, prepared: Prepared, pulse: Pulse) -> None:
         self._listener = listener
-        self._engine = prepared.engine
-        self._signature = prepared.signature
         self._batcher = prepared.batcher()
+        self._lanes = Lanes(prepared, self._batcher, pulse, self)
         self._make = prepared.make_item.make
-        self._inputs = wire.Tensors(self._signature.inputs)
-        self._outputs = wire.Tensors(self._signature.outputs)
-        self._pulse = pulse
+        self._inputs = wire.Tensors(prepared.signature.inputs)
+        self._outputs = wire.Tensors(prepared.signature.outputs)
+        self._connected = threading.Lock()  # around everything that is a connection's
         self._selector = selectors.EpollSelector()
         self._waker, self._wake = socket.socketpair()
         self._waker.setblocking(False)
@@ -59,6 +61,10 @@ class Reactor:
     def stop(self) -> None:
         """End ``serve`` once every front has left; from any thread."""
         self._stopping = True
+        self.wake()
+
+    def wake(self) -> None:
+        """End the wait for what fronts send; see ``modelops_servers.lanes.Desk``."""
         with contextlib.suppress(OSError):  # it has ended already
             self._wake.send(b"x")
 
@@ -67,7 +73,7 @@ class Reactor:
         accepting = threading.Thread(target=self._accept, name="accept", daemon=True)
         accepting.start()
         try:
-            self._work()
+            self._lanes.work()
         finally:
             # This ends the other thread's wait, which closing would not.
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -76,43 +82,43 @@ class Reactor:
             self._waker.close()
             self._wake.close()
 
-    def _work(self) -> None:
-        while True:
-            busy = len(self._batcher) > 0
-            if self._stopping and not (busy or self._connections or self._arrived):
-                return
-            for key, events in self._selector.select(0 if busy else None):
-                key.data(events)
-            now = time.monotonic()
-            taken = self._batcher.take(now)
-            for item in taken.expired:
-                self._refuse(item, now, DeadlineError("the deadline passed in the queue"))
-            for item in taken.overdue:
-                self._refuse(item, now, OverloadedError("it waited too long for the engine"))
-            for item in taken.cancelled:
-                self._refuse(item, now, EngineError("withdrawn"))
-            if taken.batch:
-                self._run(taken.batch, now)
-            for connection in self.unflushed:
-                connection.flush()
-            self.unflushed.clear()
+    def fill(self, wait: bool) -> bool:
+        """Read what the fronts have sent; see ``modelops_servers.lanes.Desk``."""
+        events = self._selector.select(None if wait else 0)
+        with self._connected:
+            for key, mask in events:
+                key.data(mask)
+            self._flush()
+        return not self._stopping or bool(self._connections or self._arrived)
 
-    def _run(self, batch: list[Item], now: float) -> None:
-        self._pulse.began(now, len(self._batcher))
-        results = answer(self._engine, self._signature, batch)
-        self._pulse.ended(time.monotonic())
-        rows = float(sum(item.rows for item in batch))
-        for item, result in zip(batch, results, strict=True):
-            connection, id = item.owner
-            if isinstance(result, ModelopsError):
-                connection.put(wire.failure(id, result, now - item.enqueued), id)
-            else:
-                connection.put_result(id, self._outputs, result, now - item.enqueued, rows)
-                rows = 0.0
+    def refuse(self, items: Sequence[tuple[Item, ModelopsError]], now: float) -> None:
+        """Answer with errors; see ``modelops_servers.lanes.Desk``."""
+        with self._connected:
+            for item, error in items:
+                connection, id = item.owner
+                connection.put(wire.failure(id, error, now - item.enqueued), id)
+            self._flush()
 
-    def _refuse(self, item: Item, now: float, error: ModelopsError) -> None:
-        connection, id = item.owner
-        connection.put(wire.failure(id, error, now - item.enqueued), id)
+    def hand_out(
+        self, batch: Sequence[Item], results: Sequence[Outputs | ModelopsError], began: float
+    ) -> None:
+        """Answer one batch; see ``modelops_servers.lanes.Desk``."""
+        rows = float(sum([item.rows for item in batch]))
+        with self._connected:
+            for item, result in zip(batch, results, strict=True):
+                connection, id = item.owner
+                if isinstance(result, ModelopsError):
+                    connection.put(wire.failure(id, result, began - item.enqueued), id)
+                else:
+                    waited = began - item.enqueued
+                    connection.put_result(id, self._outputs, result, waited, rows)
+                    rows = 0.0
+            self._flush()
+
+    def _flush(self) -> None:
+        for connection in self.unflushed:
+            connection.flush()
+        self.unflushed.clear()
 
     def _accept(self) -> None:
         while True:
@@ -131,7 +137,7 @@ class Reactor:
                 sock.close()
                 continue
             self._arrived.append(connection)
-            self._wake.send(b"x")
+            self.wake()
 
     def watch(self, connection: Connection, writing: bool) -> None:
         """Ask for the connection's events; for room to write too where ``writing``."""

@@ -73,6 +73,7 @@ def _how(plan: ServePlan) -> Table:
 
 def _runs(model: PlannedModel, fronts: int) -> str:
     threads = f", {model.threads} threads" if model.threads is not None else ""
+    threads += f", {model.lanes} lanes" if model.lanes is not None else ""
     if model.inline:
         return f"inline in {fronts} fronts{threads}" if fronts > 1 else f"inline{threads}"
     return f"{model.replicas} process{'es' if model.replicas > 1 else ''}{threads}"

@@ -56,7 +56,16 @@ def serve(
     threads: Annotated[
         int | None,
         typer.Option(
-            help="Threads for one inference. Default: the usable cores.",
+            help="Threads of the engine. Default: the usable cores.",
+            show_default=False,
+            rich_help_panel=_MODELS,
+        ),
+    ] = None,
+    lanes: Annotated[
+        int | None,
+        typer.Option(
+            help="Inferences side by side, sharing the threads. Default: on CPUs one a thread, "
+            "where it pays.",
             show_default=False,
             rich_help_panel=_MODELS,
         ),
@@ -173,6 +182,7 @@ def serve(
         "engine": engine,
         "provider": provider,
         "threads": threads,
+        "lanes": lanes,
         "inline": inline,
         "replicas": replicas,
         "max_batch": max_batch,
@@ -238,6 +248,7 @@ def _say_ready(ready: Any, as_json: bool) -> None:
 
 
 def _served(model: dict[str, Any]) -> str:
+    lanes = f" in {model['lanes']} lanes" if model.get("lanes", 1) > 1 else ""
     runs = ", inline" if model["inline"] else ""
     runs += f", {model['replicas']} replicas" if model["replicas"] > 1 else ""
     what = f"{model['name']} version {model['version']} ({model['task']})"
@@ -245,6 +256,6 @@ def _served(model: dict[str, Any]) -> str:
         return f"{what} is not ready, and is tried again: {model['why']}"
     return (
         f"{what} by {model['engine']} on "
-        f"{model['provider']}, {model['threads']} threads, {model['precision']}{runs}; "
+        f"{model['provider']}, {model['threads']} threads{lanes}, {model['precision']}{runs}; "
         f"{model['provider_note']}"
     )

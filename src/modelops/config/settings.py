@@ -187,7 +187,10 @@ class ModelEntry(_Settings):
     provider: Provider = "auto"
     """The execution provider; ``auto`` takes CUDA where it works and the CPU elsewhere."""
     threads: int | None = Field(default=None, ge=1, le=4096)
-    """Threads for one inference; null: the cores this process may use."""
+    """Threads of the engine; null: the cores this process may use."""
+    lanes: int | None = Field(default=None, ge=1, le=64)
+    """Inferences that run side by side, sharing those threads; null: on CPUs one a thread, where an
+    inference is long enough for it to pay, and the model small enough to be held twice."""
     inline: bool = False
     """Run the engine inside each front: lowest latency, no isolation."""
     replicas: int = Field(default=1, ge=1, le=64)

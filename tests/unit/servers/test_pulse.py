@@ -37,7 +37,7 @@ def pulse(clock: Clock) -> Pulse:
 
 
 def call(pulse: Pulse, clock: Clock, seconds: float, waiting: int = 0) -> None:
-    pulse.began(clock.now, waiting)
+    pulse.began(clock.now, waiting, 1)
     clock.now += seconds
     pulse.ended(clock.now)
 
@@ -61,14 +61,14 @@ def test_idle_for_a_week_is_ready(pulse: Pulse, clock: Clock) -> None:
 
 
 def test_one_long_call_that_nobody_waits_behind_is_ready(pulse: Pulse, clock: Clock) -> None:
-    pulse.began(clock.now, 0)
+    pulse.began(clock.now, 0, 1)
     clock.now += 24 * 3600
     assert pulse.health().state == "ready"
 
 
 def test_calls_in_a_row_with_a_full_queue_are_ready(pulse: Pulse, clock: Clock) -> None:
     for _ in range(200):
-        pulse.began(clock.now, 500)
+        pulse.began(clock.now, 500, 1)
         clock.now += 20
         assert pulse.health().state == "ready"
         pulse.ended(clock.now)
@@ -79,7 +79,7 @@ def test_a_call_without_end_while_others_wait_is_stuck_and_heals(
 ) -> None:
     call(pulse, clock, 1)
     progress = clock.now
-    pulse.began(clock.now, 3)
+    pulse.began(clock.now, 3, 1)
     clock.now += PROGRESS_SECONDS - 1
     assert pulse.health().state == "ready"
     clock.now += 3
@@ -96,24 +96,24 @@ def test_a_call_without_end_while_others_wait_is_stuck_and_heals(
 
 def test_a_call_is_not_stuck_before_ten_times_the_slowest(pulse: Pulse, clock: Clock) -> None:
     call(pulse, clock, 10)
-    pulse.began(clock.now, 1)
+    pulse.began(clock.now, 1, 1)
     clock.now += 99
     assert pulse.health().state == "ready"
     clock.now += 2
     assert pulse.health().state == "stuck"
 
 
-@pytest.mark.parametrize(("waiting", "state"), [(0, "ready"), (1, "stuck")])
-def test_whoever_knows_better_says_how_many_wait(
-    pulse: Pulse, clock: Clock, waiting: int, state: State
+@pytest.mark.parametrize(("in_flight", "state"), [(1, "ready"), (2, "stuck")])
+def test_whoever_knows_better_says_how_many_are_in_flight(
+    pulse: Pulse, clock: Clock, in_flight: int, state: State
 ) -> None:
-    pulse.began(clock.now, 7)
+    pulse.began(clock.now, 7, 1)
     clock.now += PROGRESS_SECONDS + 1
-    assert pulse.health(waiting).state == state
+    assert pulse.health(in_flight).state == state
 
 
 def test_what_has_come_but_is_not_read_waits_too(pulse: Pulse, clock: Clock) -> None:
-    pulse.began(clock.now, 0)
+    pulse.began(clock.now, 0, 1)
     clock.now += PROGRESS_SECONDS + 1
     assert pulse.health().state == "ready"
     pulse.unread = lambda: True
@@ -123,7 +123,7 @@ def test_what_has_come_but_is_not_read_waits_too(pulse: Pulse, clock: Clock) -> 
 
 
 def test_a_call_that_ends_while_it_is_judged_is_not_stuck(pulse: Pulse, clock: Clock) -> None:
-    pulse.began(clock.now, 0)
+    pulse.began(clock.now, 0, 1)
     clock.now += PROGRESS_SECONDS + 1
 
     def unread() -> bool:
@@ -137,21 +137,26 @@ def test_a_call_that_ends_while_it_is_judged_is_not_stuck(pulse: Pulse, clock: C
 @pytest.mark.parametrize("state", ["loading", "failed", "stopping", "stopped"])
 def test_only_who_is_ready_can_be_stuck(pulse: Pulse, clock: Clock, state: State) -> None:
     pulse.set_state(state, "so it is")
-    pulse.began(clock.now, 9)
+    pulse.began(clock.now, 9, 1)
     clock.now += 1000
     health = pulse.health()
     assert (health.state, health.why) == (state, "so it is")
 
 
-def test_the_mean_follows_what_calls_take(pulse: Pulse, clock: Clock) -> None:
-    for _ in range(200):
-        call(pulse, clock, 0.5)
-    assert pulse.mean_seconds == pytest.approx(0.5, rel=0.01)
+def test_each_thread_has_a_call_of_its_own(pulse: Pulse, clock: Clock) -> None:
+    pulse.began(clock.now, 0, 3)
+    clock.now += PROGRESS_SECONDS + 1
+    other = threading.Thread(target=call, args=(pulse, clock, 1))
+    other.start()
+    other.join()
+    assert pulse.health(3).state == "ready"
+    assert "while 2 wait" in pulse.health(5).why
+    pulse.ended(clock.now)
+    assert pulse.health(5).state == "ready"
 
 
 def test_an_end_without_a_beginning_is_progress_and_no_more(pulse: Pulse, clock: Clock) -> None:
     pulse.ended(clock.now)
-    assert pulse.mean_seconds == 0
     assert pulse.health().last_progress == clock.now
 
 
@@ -168,7 +173,7 @@ def test_it_can_be_asked_from_another_thread_at_any_moment() -> None:
     asker = threading.Thread(target=ask)
     asker.start()
     for n in range(5000):
-        pulse.began(float(n), 1)
+        pulse.began(float(n), 1, 1)
         pulse.ended(float(n))
     done.set()
     asker.join()

@@ -110,7 +110,7 @@ def test_without_a_batch_dim_there_is_one_class() -> None:
 def test_every_class_is_run_and_timed() -> None:
     signature = tokens(256)
     engine = Timed(signature, each=1e-6)
-    timings = warm_up(engine, signature, BatchingConfig())  # type: ignore[arg-type]
+    timings = warm_up(engine.infer, signature, BatchingConfig())
     wanted = [positions(signature, s) for s in size_classes(signature, BatchingConfig())]
     assert [count for count, _ in timings] == wanted
     assert set(engine.seen) == set(wanted)
@@ -121,17 +121,17 @@ def test_a_slow_model_is_not_kept_from_its_callers() -> None:
     signature = tokens(256)
     engine = Timed(signature, each=1e-3)
     began = time.monotonic()
-    timings = warm_up(engine, signature, BatchingConfig(), seconds=0.5)  # type: ignore[arg-type]
+    timings = warm_up(engine.infer, signature, BatchingConfig(), seconds=0.5)
     assert 2 < len(timings) < 15
     assert time.monotonic() - began < 2
 
 
 def test_a_class_that_fails_ends_the_warm_up_but_the_first_must_not() -> None:
     signature = tokens(256)
-    timings = warm_up(Timed(signature, most=100), signature, BatchingConfig())  # type: ignore[arg-type]
+    timings = warm_up(Timed(signature, most=100).infer, signature, BatchingConfig())
     assert max(count for count, _ in timings) <= 100
     with pytest.raises(EngineError):
-        warm_up(Timed(signature, most=0), signature, BatchingConfig())  # type: ignore[arg-type]
+        warm_up(Timed(signature, most=0).infer, signature, BatchingConfig())
 
 
 def test_real_engines_take_all_of_it(tmp_path: Path) -> None:
@@ -140,4 +140,4 @@ def test_real_engines_take_all_of_it(tmp_path: Path) -> None:
         engine = OnnxRuntimeEngine(artifact, provider="cpu", threads=1)
         engine.start()
         assert list(warmup_inputs(artifact))
-        assert len(warm_up(engine, artifact.manifest.signature, BatchingConfig())) > 2
+        assert len(warm_up(engine.infer, artifact.manifest.signature, BatchingConfig())) > 2

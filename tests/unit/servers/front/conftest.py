@@ -14,9 +14,9 @@ from scripted_engine import Run, Scenario, Stage, hosted, inline
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
     """Return what runs a scenario over a fresh replica of either kind."""
 
-    def begin(scenario: Scenario, *, max_size: int = 8) -> None:
+    def begin(scenario: Scenario, *, max_size: int = 8, lanes: int = 1) -> None:
         async def main() -> None:
-            stage = Stage(max_size)
+            stage = Stage(max_size, lanes)
             async with request.param(stage, tmp_path):
                 await asyncio.wait_for(cast(Any, scenario(stage)), 25)
 

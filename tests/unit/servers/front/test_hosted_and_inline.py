@@ -25,7 +25,8 @@ from modelops_servers.loading import Prepared
 
 @pytest.mark.parametrize("n", [4, LARGE])
 @pytest.mark.parametrize("max_size", [1, 8])
-def test_answers_belong_to_whom_they_belong(run: Run, max_size: int, n: int) -> None:
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_answers_belong_to_whom_they_belong(run: Run, lanes: int, max_size: int, n: int) -> None:
     async def scenario(stage: Stage) -> None:
         got = await asyncio.gather(*(stage.ask(i, n=n) for i in range(1, 65)))
         assert got == [2.0 * i for i in range(1, 65)]
@@ -35,16 +36,17 @@ def test_answers_belong_to_whom_they_belong(run: Run, max_size: int, n: int) -> 
         assert min(stage.counts.waits) >= 0
         assert stage.replica.in_flight == 0
 
-    run(scenario, max_size=max_size)
+    run(scenario, max_size=max_size, lanes=lanes)
 
 
-def test_requests_of_many_rows_and_sizes_are_not_mixed_up(run: Run) -> None:
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_requests_of_many_rows_and_sizes_are_not_mixed_up(run: Run, lanes: int) -> None:
     async def scenario(stage: Stage) -> None:
         sizes = [(i, 1 + i % 5, 4 + i % 3) for i in range(1, 60)]
         got = await asyncio.gather(*(stage.ask(v, rows=r, n=n) for v, r, n in sizes))
         assert got == [2.0 * v for v, _, _ in sizes]
 
-    run(scenario)
+    run(scenario, lanes=lanes)
 
 
 def test_an_idle_engine_runs_at_once_and_a_busy_one_gathers(run: Run) -> None:
