@@ -6,7 +6,6 @@ import ast
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -59,13 +58,16 @@ def test_the_command_line_imports_nothing_heavy() -> None:
 
 
 def test_help_answers_at_once() -> None:
-    """The best of some runs: others may be using the machine."""
+    """In processor time, the best of some runs: others may be using the machine."""
     command = [str(Path(sys.executable).with_name("modelops")), "--help"]
     best = float("inf")
     for _ in range(15):
-        began = time.perf_counter()
+        before = os.times()
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-        best = min(best, time.perf_counter() - began)
+        after = os.times()
+        used = after.children_user - before.children_user
+        used += after.children_system - before.children_system
+        best = min(best, used)
         assert "Usage" in done.stdout
         if best < 0.3:
             break
