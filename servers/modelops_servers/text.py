@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,11 @@ TOKENIZER = "tokenizer.json"
 IDS, MASK, TYPES = "input_ids", "attention_mask", "token_type_ids"
 # Beyond this many rows a batch only waits longer; it never gets faster on the machines measured.
 MAX_ROWS = 32
+# The tokenizer works on so many characters at a time: what it gives is freed in one piece, and
+# nothing else in the process runs meanwhile.
+_STEP_CHARACTERS = 2**18
+# No text of more characters than this fits: tokens have about 4, and the longest about 100.
+_TOKEN_CHARACTERS = 128
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,7 @@ class TextInputs:
         self._rows = _limits(signature, ids.shape[0])
         self._columns = _limits(signature, ids.shape[1])
         self.max_tokens = min(max_tokens, self._columns[1])
+        self._max_characters = max(_STEP_CHARACTERS, self.max_tokens * _TOKEN_CHARACTERS)
         low, high = ids.bounds or (0, tokenizer.get_vocab_size(with_added_tokens=True) - 1)
         self._id_bounds = (low, high)
         self.output = signature.outputs[0]
@@ -79,9 +85,18 @@ class TextInputs:
         return last if isinstance(last, int) else None
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return each text's token ids, special tokens included, not truncated."""
-        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=True)
-        return [encoding.ids for encoding in encodings]
+        """Return each text's token ids, special tokens included, not truncated.
+
+        Raises:
+            RequestError: a text is too long, with its index; those behind it are not looked at.
+        """
+        rows: list[list[int]] = []
+        for group in self._groups(texts):
+            encodings = self._tokenizer.encode_batch_fast(group, add_special_tokens=True)
+            for encoding in encodings:
+                self._check_length(len(rows), len(encoding))
+                rows.append(encoding.ids)
+        return rows
 
     def check(self, rows: Sequence[Sequence[int]]) -> None:
         """Refuse token ids that the model does not know, and items that are too long.
@@ -93,11 +108,7 @@ class TextInputs:
         for index, row in enumerate(rows):
             if not row:
                 raise RequestError(f"input[{index}] holds no token")
-            if len(row) > self.max_tokens:
-                raise RequestError(
-                    f"this model's maximum context length is {self.max_tokens} tokens, but "
-                    f"input[{index}] has {len(row)}; shorten it"
-                )
+            self._check_length(index, len(row))
             if min(row) < low or max(row) > high:
                 raise RequestError(f"input[{index}] holds token ids outside {low}..{high}")
         if self._padding is None and any(len(row) < self._columns[0] for row in rows):
@@ -117,6 +128,30 @@ class TextInputs:
             else:
                 groups.append([index])
         return [self._batch([rows[i] for i in group], tuple(group)) for group in groups]
+
+    def _groups(self, texts: Sequence[str]) -> Iterator[list[str]]:
+        group: list[str] = []
+        size = 0
+        for index, text in enumerate(texts):
+            if len(text) > self._max_characters:
+                raise RequestError(
+                    f"this model's maximum context length is {self.max_tokens} tokens, and the "
+                    f"{len(text)} characters of input[{index}] are more; shorten it"
+                )
+            if group and size + len(text) > _STEP_CHARACTERS:
+                yield group
+                group, size = [], 0
+            group.append(text)
+            size += len(text)
+        if group:
+            yield group
+
+    def _check_length(self, index: int, tokens: int) -> None:
+        if tokens > self.max_tokens:
+            raise RequestError(
+                f"this model's maximum context length is {self.max_tokens} tokens, but "
+                f"input[{index}] has {tokens}; shorten it"
+            )
 
     def _batch(self, rows: list[Sequence[int]], items: tuple[int, ...]) -> Batch:
         # Rows that only fill the smallest batch repeat the last one; nobody asks for their answer.

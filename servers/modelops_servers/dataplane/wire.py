@@ -26,7 +26,7 @@ from modelops.signature import TensorSpec
 from modelops_servers.dataplane import strings
 from modelops_servers.dataplane.arena import Arena
 from modelops_servers.dataplane.failure import heard, told
-from modelops_servers.dataplane.packed_strings import packed
+from modelops_servers.dataplane.packed_strings import PackedStrings, packed
 
 Array = npt.NDArray[Any]
 
@@ -138,7 +138,8 @@ class Tensors:
     def read(self, frame: Frame, arena: Arena) -> tuple[dict[str, Array], bool]:
         """Return the tensors of a frame, and whether any of them lies in the sender's ``arena``.
 
-        They are views: over the frame, or over the arena.
+        They are views: over the frame, or over the arena. Strings of a result stay packed: a front
+        only passes them on.
 
         Raises:
             EngineError: the frame is not whole: its sender is of another version.
@@ -158,6 +159,9 @@ class Tensors:
                 else:
                     raw = payload[at : at + count]
                     at += count + -count % _ALIGNMENT
+                if is_string and frame.kind == Kind.RESULT:
+                    tensors[name] = PackedStrings.of(memoryview(raw), shape)
+                    continue
                 if is_string:
                     flat = strings.unpack(memoryview(raw), math.prod(shape))
                 elif count:
@@ -181,7 +185,9 @@ def _placed(
     array: Array, blob: bytes | memoryview | None, count: int, arena: Arena, taken: list[int]
 ) -> int | None:
     """Put a tensor into the arena, unless it lies there already; None where there is no room."""
-    if blob is None and array.flags.c_contiguous:
+    if blob is not None:
+        array = np.frombuffer(blob, np.uint8)
+    if array.flags.c_contiguous:
         there = arena.offset_of(array)
         if there is not None:
             return there
@@ -189,11 +195,7 @@ def _placed(
     if offset is None:
         return None
     taken.append(offset)
-    target = arena.view(offset, count)
-    if blob is not None:
-        target[:] = np.frombuffer(blob, np.uint8)
-    else:
-        np.copyto(target.view(array.dtype).reshape(array.shape), array)
+    np.copyto(arena.view(offset, count).view(array.dtype).reshape(array.shape), array)
     return offset
 
 

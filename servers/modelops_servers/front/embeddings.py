@@ -7,7 +7,7 @@ import asyncio
 import numpy as np
 import numpy.typing as npt
 
-from modelops_servers.front.embeddings_codec import encode, parse
+from modelops_servers.front.embeddings_codec import EmbeddingRequest, encode, parse
 from modelops_servers.front.exchange import Call, Reply
 from modelops_servers.front.json_process import DECODED_ON_LOOP_BYTES, ENCODED_ON_LOOP_VALUES
 from modelops_servers.front.limits import read_body
@@ -17,7 +17,7 @@ from modelops_servers.front.version import Version
 from modelops_servers.front.watch import ClientWatch
 from modelops_servers.text import Batch, TextInputs
 
-_TOKENIZED_ON_LOOP = 8192  # characters
+_PREPARED_ON_LOOP = 8192  # characters or token ids
 
 
 class EmbeddingsEndpoint:
@@ -54,12 +54,11 @@ class EmbeddingsEndpoint:
         found.admit()
         try:
             with ClientWatch(call.receive, call.deadline):
-                rows = request.rows or await _tokens(text, request.texts or [])
-                text.check(rows)
-                vectors = await _vectors(found, text.batches(rows), len(rows), call.deadline)
+                batches, tokens = await _batches(text, request)
+                count = len(request.rows or request.texts or [])
+                vectors = await _vectors(found, batches, count, call.deadline)
         finally:
             found.leave()
-        tokens = sum(len(row) for row in rows)
         self._models.metrics.of(name).tokens(tokens)
         answer = request.model, vectors, request.encoding_format, tokens
         if vectors.size > ENCODED_ON_LOOP_VALUES:
@@ -94,7 +93,14 @@ async def _answer(
         answer.release()
 
 
-async def _tokens(text: TextInputs, texts: list[str]) -> list[list[int]]:
-    if sum(map(len, texts)) <= _TOKENIZED_ON_LOOP:
-        return text.tokenize(texts)
-    return await asyncio.to_thread(text.tokenize, texts)
+async def _batches(text: TextInputs, request: EmbeddingRequest) -> tuple[list[Batch], int]:
+    """Return the model's inputs and how many tokens they are; much of it is made off the loop."""
+
+    def make() -> tuple[list[Batch], int]:
+        rows = request.rows or text.tokenize(request.texts or [])
+        text.check(rows)
+        return text.batches(rows), sum(map(len, rows))
+
+    if sum(map(len, request.rows or request.texts or [])) <= _PREPARED_ON_LOOP:
+        return make()
+    return await asyncio.to_thread(make)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from modelops.errors import EngineError, OverloadedError
 from modelops_servers.dataplane.packed_strings import PackedStrings
+from modelops_servers.dataplane.strings import LENGTH_BYTES
 from modelops_servers.front import out_of_band
 from modelops_servers.front.out_of_band import Failed
 
@@ -29,6 +30,8 @@ DECODED_ON_LOOP_BYTES = 64 * 1024
 """JSON up to this size is decoded where it is: the worst of it takes 5 ms."""
 ENCODED_ON_LOOP_VALUES = 64 * 1024
 """Up to this many values, as ``json_values`` counts them, are encoded where they are."""
+STRINGS_ON_LOOP = DECODED_ON_LOOP_BYTES // LENGTH_BYTES
+"""Up to this many strings of binary data are walked over or joined where they are."""
 
 _WORKER = "modelops_servers.front.json_worker"
 _STOPPING = "the server is stopping"

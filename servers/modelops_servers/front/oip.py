@@ -7,13 +7,16 @@ import gzip
 import time
 import zlib
 from dataclasses import replace
+from typing import cast
 
 from modelops.config import LimitsConfig
 from modelops.errors import RequestError
+from modelops_servers.dataplane.packed_strings import PackedStrings, packed
 from modelops_servers.front.exchange import Call, Reply
 from modelops_servers.front.json_process import (
     DECODED_ON_LOOP_BYTES,
     ENCODED_ON_LOOP_VALUES,
+    STRINGS_ON_LOOP,
     json_values,
 )
 from modelops_servers.front.limits import HeaderMap, check_json_size, read_body
@@ -24,8 +27,9 @@ from modelops_servers.front.oip_codec import (
     decode_request,
     encode_response,
 )
-from modelops_servers.front.replica import Answer, Lease
+from modelops_servers.front.replica import Answer, Lease, Outputs
 from modelops_servers.front.status import JSON
+from modelops_servers.front.tensor_codec import check_strings
 from modelops_servers.front.version import Version
 from modelops_servers.front.watch import ClientWatch
 
@@ -77,9 +81,14 @@ class InferEndpoint:
         self, data: bytes | memoryview, found: Version, json_length: int | None
     ) -> InferRequest:
         size = len(data) if json_length is None else json_length
-        if size <= DECODED_ON_LOOP_BYTES:
-            return decode_request(data, found.signature, json_length)
-        return await self._models.json.run(decode_request, data, found.signature, json_length)
+        if size > DECODED_ON_LOOP_BYTES:
+            return await self._models.json.run(decode_request, data, found.signature, json_length)
+        request = decode_request(data, found.signature, json_length, STRINGS_ON_LOOP)
+        for name in request.unwalked:
+            # They stay where they are, packed: only whether they are whole is found out elsewhere.
+            strings = cast(PackedStrings, request.tensors[name])
+            await self._models.json.run(check_strings, name, strings.packed, strings.size)
+        return request
 
     async def _encode(
         self, name: str, found: Version, request: InferRequest, answer: Answer
@@ -91,7 +100,8 @@ class InferEndpoint:
             return await self._models.json.run(
                 encode_response, name, found.number, asked, outputs, found.signature
             )
-        encoded = encode_response(name, found.number, request, answer.outputs, found.signature)
+        outputs = await _joined(answer.outputs, [o.name for o in request.outputs if o.binary])
+        encoded = encode_response(name, found.number, request, outputs, found.signature)
         if answer.shared:
             # What lies in shared memory is given back before it is sent.
             return Encoded([b"".join(encoded.parts)], encoded.json_length)
@@ -144,6 +154,22 @@ def _json_length(headers: HeaderMap) -> int | None:
     if not value.isdigit() or len(value) > 18:
         raise RequestError("Inference-Header-Content-Length is not a number of bytes")
     return int(value)
+
+
+async def _joined(outputs: Outputs, binary: list[str]) -> Outputs:
+    """Join the strings of the ``binary`` outputs off the loop, where they are many."""
+    loose = {
+        name: outputs[name]
+        for name in binary
+        if outputs[name].dtype == object and not isinstance(outputs[name], PackedStrings)
+    }
+    if sum(array.size for array in loose.values()) <= STRINGS_ON_LOOP:
+        return outputs
+    joined = {
+        name: PackedStrings.of(memoryview(await asyncio.to_thread(packed, array)), array.shape)
+        for name, array in loose.items()
+    }
+    return {**outputs, **joined}
 
 
 async def _compressed(reply: Reply, headers: HeaderMap) -> Reply:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import orjson
 
 from modelops.dtypes import BY_OIP, DTYPES, DType
 from modelops.errors import RequestError
 from modelops.signature import Signature, TensorSpec
+from modelops_servers.dataplane.packed_strings import PackedStrings
+from modelops_servers.dataplane.strings import LENGTH_BYTES
 from modelops_servers.front.tensor_codec import (
     Array,
+    check_strings,
     from_binary,
     from_json,
+    one_string,
     shown,
     to_binary,
     to_json,
@@ -41,6 +45,8 @@ class InferRequest:
     tensors: dict[str, Array]
     outputs: tuple[RequestedOutput, ...]
     timeout_seconds: float | None = None
+    unwalked: tuple[str, ...] = ()
+    """Inputs of so many strings that ``check_strings`` is left to the caller."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +58,16 @@ class Encoded:
 
 
 def decode_request(
-    body: bytes | memoryview, signature: Signature, json_length: int | None = None
+    body: bytes | memoryview,
+    signature: Signature,
+    json_length: int | None = None,
+    walked: int = sys.maxsize,
 ) -> InferRequest:
     """Decode one infer request.
 
     ``json_length`` is the Inference-Header-Content-Length header: None where there is none (the
-    body is JSON), 0 for the raw bytes of the only input.
+    body is JSON), 0 for the raw bytes of the only input. ``walked`` is how many strings of binary
+    data are looked at here; inputs beyond that are named in the result's ``unwalked``.
 
     Raises:
         RequestError: the body is not such a request; the input is named.
@@ -76,6 +86,7 @@ def decode_request(
     if not isinstance(inputs, list) or not inputs:
         raise RequestError('the request needs "inputs", a list of at least one tensor')
     tensors: dict[str, Array] = {}
+    unwalked: list[str] = []
     offset = 0
     for entry in inputs:
         name, array, used = _decode_input(entry, rest, offset)
@@ -83,6 +94,12 @@ def decode_request(
             raise RequestError(f"input {shown(name)} is there twice")
         tensors[name] = array
         offset += used
+        if isinstance(array, PackedStrings):
+            walked -= min(array.size, used // LENGTH_BYTES)
+            if walked >= 0:
+                check_strings(name, array.packed, array.size)
+            else:
+                unwalked.append(name)
     if offset != len(rest):
         raise RequestError(
             f"{len(rest)} bytes follow the JSON, but the inputs' binary_data_size add up to "
@@ -93,6 +110,7 @@ def decode_request(
         tensors=tensors,
         outputs=_requested(head.get("outputs"), parameters, signature),
         timeout_seconds=_timeout(parameters),
+        unwalked=tuple(unwalked),
     )
 
 
@@ -168,7 +186,7 @@ def _raw(view: memoryview, signature: Signature) -> InferRequest:
     dtype = DTYPES[spec.dtype]
     if dtype.itemsize == 0:
         # As the protocol's extension has it: all of it is one element, with no length before it.
-        array = np.array([bytes(view)], dtype=object).reshape((1,) * len(spec.shape))
+        array = one_string(spec.name, len(spec.shape), view)
     else:
         array = from_binary(spec.name, dtype, _deduced(spec, len(view) // dtype.itemsize), view)
     outputs = tuple(RequestedOutput(t.name, binary=True) for t in signature.outputs)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from modelops.dtypes import DType, numpy_dtype
 from modelops.errors import RequestError
 from modelops_servers.dataplane import strings
-from modelops_servers.dataplane.packed_strings import packed
+from modelops_servers.dataplane.packed_strings import PackedStrings, opened, packed
 
 Array = npt.NDArray[Any]
 
@@ -28,12 +28,14 @@ _JSON_KINDS: dict[str, set[type]] = {"b": {bool}, "i": {int}, "u": {int}, "f": {
 def from_binary(name: str, dtype: DType, shape: Sequence[int], blob: memoryview) -> Array:
     """Return the tensor that ``blob`` holds, a view over it where alignment allows.
 
+    Strings stay packed, and whether ``blob`` holds them is for ``check_strings`` to say.
+
     Raises:
         RequestError: the bytes are not those of such a tensor.
     """
     count = math.prod(shape)
     if dtype.itemsize == 0:
-        return _reshaped(name, _strings(name, blob, count), shape)
+        return _packed(name, blob, shape)
     if len(blob) != count * dtype.itemsize:
         raise RequestError(
             f"input {shown(name)}: {dtype.oip} of shape {list(shape)} takes "
@@ -46,6 +48,32 @@ def from_binary(name: str, dtype: DType, shape: Sequence[int], blob: memoryview)
         return _reshaped(name, raw.view(np.bool_), shape)
     array = raw.view(numpy_dtype(dtype.name)) if count else np.empty(0, numpy_dtype(dtype.name))
     return _reshaped(name, array if array.flags.aligned else array.copy(), shape)
+
+
+def check_strings(name: str, blob: memoryview, count: int) -> None:
+    """Walk over the binary data of an input of ``count`` strings.
+
+    Raises:
+        RequestError: it does not hold them, or more than them.
+    """
+    try:
+        strings.check(blob, count)
+    except ValueError as error:
+        raise RequestError(f"input {shown(name)}: {error}") from error
+
+
+def one_string(name: str, rank: int, item: memoryview) -> Array:
+    """Return the tensor of ``rank`` whose only element is ``item``.
+
+    Raises:
+        RequestError: it is longer than binary data can say.
+    """
+    if len(item) >= 2 ** (8 * strings.LENGTH_BYTES):
+        raise RequestError(f"input {shown(name)}: {len(item)} bytes are too many for one string")
+    blob = np.empty(strings.LENGTH_BYTES + len(item), np.uint8)
+    blob[: strings.LENGTH_BYTES] = np.array([len(item)], "<u4").view(np.uint8)
+    blob[strings.LENGTH_BYTES :] = np.frombuffer(item, np.uint8)
+    return _packed(name, blob.data, (1,) * rank)
 
 
 def to_binary(array: Array) -> bytes | memoryview:
@@ -108,7 +136,7 @@ def to_json(name: str, array: Array, dtype: DType) -> Any:
     if dtype.name != "string":
         return np.ascontiguousarray(array).reshape(-1)
     try:
-        return [bytes(item).decode() for item in array.ravel()]
+        return [bytes(item).decode() for item in opened(array).ravel()]
     except UnicodeDecodeError as error:
         raise RequestError(
             f"output {name!r} holds bytes that are no text; ask for it with binary_data"
@@ -144,15 +172,19 @@ def _flattened(name: str, data: list[Any], shape: tuple[int, ...]) -> list[Any]:
     return level
 
 
-def _strings(name: str, blob: memoryview, count: int) -> Array:
+def _packed(name: str, blob: memoryview, shape: Sequence[int]) -> Array:
     try:
-        return strings.unpack(blob, count)
-    except ValueError as error:
-        raise RequestError(f"input {shown(name)}: {error}") from error
+        return PackedStrings.of(blob, shape)
+    except (ValueError, OverflowError) as error:
+        raise _no_shape(name, shape) from error
 
 
 def _reshaped(name: str, array: Array, shape: Sequence[int]) -> Array:
     try:
         return array.reshape(shape)
     except (ValueError, OverflowError) as error:
-        raise RequestError(f"input {shown(name)}: no tensor has shape {list(shape)}") from error
+        raise _no_shape(name, shape) from error
+
+
+def _no_shape(name: str, shape: Sequence[int]) -> RequestError:
+    return RequestError(f"input {shown(name)}: no tensor has shape {list(shape)}")

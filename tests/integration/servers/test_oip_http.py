@@ -66,6 +66,57 @@ def test_s23_every_dtype_goes_through_binary_bit_for_bit(
     assert offset == len(reply.content)
 
 
+@pytest.mark.parametrize("binary", [True, False], ids=["binary", "json"])
+def test_s23_a_hundred_thousand_strings_go_through(server: Server, binary: bool) -> None:
+    words = [f"{i:x}" * (i % 3) for i in range(100_000)]
+    body, length = strings_request(words, binary=binary)
+    reply = server.post(
+        "/v2/models/strings/infer",
+        data=body,
+        headers={"Inference-Header-Content-Length": str(length)},
+    )
+    assert reply.status_code == 200, reply.text
+    if binary:
+        assert reply.content.endswith(body[length:-400_000])
+    else:
+        [output] = reply.json()["outputs"]
+        assert output["shape"] == [1, 100_000]
+        assert output["data"] == words
+
+
+@pytest.mark.parametrize("count", [3, 100_000])
+@pytest.mark.parametrize("cut", [1, 4, 5])
+def test_h3_strings_that_are_not_all_there_are_400(server: Server, count: int, cut: int) -> None:
+    body, length = strings_request(["ab"] * count, cut=cut)
+    reply = server.post(
+        "/v2/models/strings/infer",
+        data=body,
+        headers={"Inference-Header-Content-Length": str(length)},
+    )
+    assert reply.status_code == 400
+    assert "in_string" in reply.json()["error"]
+
+
+def strings_request(words: list[str], *, binary: bool = True, cut: int = 0) -> tuple[bytes, int]:
+    """A request of ``words``, whose binary data lacks the last ``cut`` bytes."""
+    array = np.array([word.encode() for word in words], dtype=object)
+    blob = bytes(to_binary(array))
+    blob = blob[: len(blob) - cut]
+    blobs = {"in_string": ("BYTES", blob), "in_int32": ("INT32", bytes(4 * len(words)))}
+    inputs = [
+        {
+            "name": name,
+            "datatype": datatype,
+            "shape": [1, len(words)],
+            "parameters": {"binary_data_size": len(part)},
+        }
+        for name, (datatype, part) in blobs.items()
+    ]
+    outputs = [{"name": "out_string", "parameters": {"binary_data": binary}}]
+    head = json.dumps({"inputs": inputs, "outputs": outputs}).encode()
+    return b"".join([head, *(part for _, part in blobs.values())]), len(head)
+
+
 @pytest.mark.parametrize("oip", ["FP16", "BF16"])
 def test_s23_half_floats_in_json_are_400(server: Server, oip: str) -> None:
     name = {"FP16": "float16", "BF16": "bfloat16"}[oip]

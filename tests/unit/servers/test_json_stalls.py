@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import os
 import time
@@ -15,6 +14,7 @@ import numpy as np
 import orjson
 import pytest
 from json_requests import FLOATS, echoed, flat, request_of, signature_of, with_process
+from loop_ticker import STALL, Ticker, stalls
 
 from modelops_servers.front.json_process import (
     DECODED_ON_LOOP_BYTES,
@@ -24,49 +24,12 @@ from modelops_servers.front.json_process import (
 )
 from modelops_servers.front.oip_codec import decode_request, encode_response
 
-TICK = 0.001
-STALL = 0.020
-
 
 @pytest.fixture(autouse=True)
 def _jobs_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker finds ``json_jobs`` where this process does."""
     paths = [str(Path(json_jobs.__file__).parent), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
-
-
-class Ticker:
-    """How long a 1 ms timer of this loop was late at worst, less what other processes took.
-
-    The kernel says how long this thread was ready but had no core: on a shared machine that can
-    be any time, and it is not the doing of what is measured.
-    """
-
-    def __init__(self) -> None:
-        self.worst = 0.0
-        self._file = Path("/proc/thread-self/schedstat").open()  # noqa: SIM115
-
-    async def __aenter__(self) -> Ticker:
-        self._task = asyncio.create_task(self._run())
-        await asyncio.sleep(0.02)
-        self.worst = 0.0
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await asyncio.sleep(0.02)
-        self._task.cancel()
-        self._file.close()
-
-    async def _run(self) -> None:
-        while True:
-            queued, began = self._queued(), time.perf_counter()
-            await asyncio.sleep(TICK)
-            late = time.perf_counter() - began - TICK - (self._queued() - queued)
-            self.worst = max(self.worst, late)
-
-    def _queued(self) -> float:
-        self._file.seek(0)
-        return int(self._file.read().split()[1]) / 1e9
 
 
 MIB16 = 2**24 - 1000
@@ -89,15 +52,11 @@ def test_16_mb_of_json_hold_up_nothing_else(name: str) -> None:
 
     async def job(process: JsonProcess) -> list[float]:
         await process.run(decode_request, flat(10), FLOATS, None)
-        worst = []
-        for _ in range(3):
-            async with Ticker() as ticker:
-                request, text = await echoed(process, body, signature)
-                del request, text
-            worst.append(ticker.worst)
-            if ticker.worst < STALL:
-                break
-        return worst
+
+        async def work() -> None:
+            await echoed(process, body, signature)
+
+        return await stalls(work)
 
     worst = with_process(job)
     assert min(worst) < STALL, worst
@@ -110,15 +69,11 @@ def test_16_mb_of_text_hold_up_nothing_else(texts: list[str]) -> None:
 
     async def job(process: JsonProcess) -> list[float]:
         await process.run(os.getpid)
-        worst = []
-        for _ in range(3):
-            async with Ticker() as ticker:
-                got = await process.run(json_jobs.inputs_of, body)
-            worst.append(ticker.worst)
-            assert got == texts
-            if ticker.worst < STALL:
-                break
-        return worst
+
+        async def work() -> None:
+            assert await process.run(json_jobs.inputs_of, body) == texts
+
+        return await stalls(work)
 
     worst = with_process(job)
     assert min(worst) < STALL, worst

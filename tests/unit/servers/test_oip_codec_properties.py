@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from modelops.dtypes import DTYPES, numpy_dtype
 from modelops.errors import RequestError
 from modelops.signature import DimRange, Signature, TensorSpec
+from modelops_servers.dataplane.packed_strings import opened
 from modelops_servers.front.oip_codec import (
     InferRequest,
     RequestedOutput,
@@ -85,7 +86,7 @@ def same(one: Any, other: Any) -> bool:
     if one.shape != other.shape:
         return False
     if one.dtype == object:
-        return bool(one.ravel().tolist() == other.ravel().tolist())
+        return bool(opened(one).ravel().tolist() == opened(other).ravel().tolist())
     return bool(one.dtype == other.dtype and one.tobytes() == other.tobytes())
 
 
@@ -233,7 +234,7 @@ def test_raw_bytes_are_one_string_where_the_input_is_of_strings() -> None:
     for data in (b"", b"\x05\x00\x00\x00hello", b"\xff\x00"):
         request = decode_request(data, strings, 0)
         assert request.tensors["s"].shape == (1, 1)
-        assert request.tensors["s"].ravel().tolist() == [data]
+        assert opened(request.tensors["s"]).ravel().tolist() == [data]
         assert request.outputs == (RequestedOutput("y", binary=True),)
 
 

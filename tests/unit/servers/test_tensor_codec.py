@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from modelops.dtypes import DTYPES, numpy_dtype
 from modelops.errors import RequestError
-from modelops_servers.front.tensor_codec import from_binary, from_json, to_binary, to_json
+from modelops_servers.dataplane.packed_strings import opened
+from modelops_servers.front.tensor_codec import (
+    check_strings,
+    from_binary,
+    from_json,
+    to_binary,
+    to_json,
+)
 
 SHAPES = st.lists(st.integers(0, 4), max_size=4).map(tuple)
 
@@ -46,6 +53,9 @@ def test_s23_binary_round_trips_bit_for_bit_at_any_offset(
     assert back.dtype == numpy_dtype(name)
     assert back.flags.aligned
     assert bytes(to_binary(back)) == blob
+    if name == "string":
+        check_strings("x", back.packed, back.size)
+        assert opened(back).tolist() == array.tolist()
 
 
 @given(tensors(tuple(n for n in DTYPES if n not in ("float16", "bfloat16", "string"))))
@@ -120,13 +130,21 @@ def test_h3_nesting_that_is_not_the_shape_is_refused(shape: tuple[int, ...], dat
         ("string", (1,), b"\x01\x00\x00\x00ab"),
         ("string", (0,), b"\x00\x00\x00\x00"),
         ("float32", (0, 2**63 - 1), b""),
+        ("string", (0, 2**63 - 1), b""),
+        ("string", (0, 2**70), b""),
+        ("string", (2**70,), b""),
+        ("string", (2**40,), bytes(8)),
     ],
 )
 def test_h3_bytes_that_are_not_the_tensor_are_refused(
     name: str, shape: tuple[int, ...], blob: bytes
 ) -> None:
+    def decode() -> None:
+        array = from_binary("x", DTYPES[name], shape, memoryview(blob))
+        check_strings("x", array.packed, array.size)
+
     with pytest.raises(RequestError, match="'x'"):
-        from_binary("x", DTYPES[name], shape, memoryview(blob))
+        decode()
 
 
 def test_binary_tensors_are_views_of_the_body() -> None:

@@ -21,6 +21,7 @@ from modelops.signature import TensorSpec
 from modelops_servers.dataplane import wire
 from modelops_servers.dataplane.arena import Arena
 from modelops_servers.dataplane.failure import heard, told
+from modelops_servers.dataplane.packed_strings import PackedStrings, opened, packed
 from modelops_servers.dataplane.wire import (
     BY_ARENA_BYTES,
     HEAD_BYTES,
@@ -41,11 +42,13 @@ class Ends:
         self.theirs = Arena(os.dup(self.ours.fd), SIZE)
         self.taken: list[int] = []
 
-    def carry(self, tensors: Tensors, values: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    def carry(
+        self, tensors: Tensors, values: dict[str, Any], kind: Kind = Kind.REQUEST
+    ) -> tuple[dict[str, Any], bool]:
         """Write ``values``, feed the frame through a reader, return what is read."""
-        data = tensors.write(Kind.REQUEST, 7, values, self.ours, self.taken, 1.5, None)
+        data = tensors.write(kind, 7, values, self.ours, self.taken, 1.5, None)
         [frame] = FrameReader().feed(data)
-        assert (frame.kind, frame.id, frame.first) == (Kind.REQUEST, 7, 1.5)
+        assert (frame.kind, frame.id, frame.first) == (kind, 7, 1.5)
         assert wire.when(frame.second) is None
         return tensors.read(frame, self.theirs)
 
@@ -83,7 +86,7 @@ def sample(dtype: str, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
 def same(a: np.ndarray, b: np.ndarray) -> bool:
     """Bit for bit, NaN included."""
     if a.dtype == object:
-        return a.shape == b.shape and a.tolist() == b.tolist()
+        return a.shape == b.shape and opened(a).tolist() == b.tolist()
     return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
 
 
@@ -228,7 +231,7 @@ def _kept(tensors: Tensors, frame: Frame, arena: Arena) -> tuple[int, int, float
         return frame.kind, frame.id, frame.second, None
     got, _ = tensors.read(frame, arena)
     assert (got["a"] == frame.id).all()
-    assert got["b"].item() == b"s" * got["a"].size
+    assert opened(got["b"]).item() == b"s" * got["a"].size
     return frame.kind, frame.id, frame.second, got["a"].size
 
 
@@ -331,6 +334,32 @@ def test_an_error_that_the_tree_lacks_is_the_engines(kind: str) -> None:
     got = heard({**told(EngineError("it broke")), "type": kind})
     assert type(got) is EngineError
     assert got.message == "it broke"
+
+
+@pytest.mark.parametrize("count", [4, 20_000])
+def test_strings_of_a_result_stay_packed_where_they_lie(ends: Ends, count: int) -> None:
+    tensors = Tensors([spec("a", "string", 2), spec("b")])
+    values = {"a": sample("string", (2, count)), "b": np.ones(3, "f4")}
+    got, shared = ends.carry(tensors, values, Kind.RESULT)
+    assert shared == (count > 4)
+    assert isinstance(got["a"], PackedStrings)
+    assert same(got["a"], values["a"])
+    if shared:
+        assert ends.theirs.offset_of(np.frombuffer(got["a"].packed, np.uint8)) == ends.taken[0]
+    assert same(got["b"], values["b"])
+
+
+def test_packed_strings_that_lie_in_the_arena_are_not_copied(ends: Ends) -> None:
+    tensors = Tensors([spec("a", "string")])
+    blob = packed(sample("string", (20_000,)))
+    offset = ends.ours.allocate(len(blob))
+    assert offset is not None
+    memory = ends.ours.view(offset, len(blob))
+    memory[:] = np.frombuffer(blob, np.uint8)
+    got, shared = ends.carry(tensors, {"a": PackedStrings.of(memory.data, (20_000,))})
+    assert shared
+    assert ends.ours.taken == 1
+    assert packed(got["a"]) == blob
 
 
 @pytest.mark.parametrize("count", [4, 100_000])
