@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -55,7 +57,9 @@ class Server:
     def front(self) -> psutil.Process:
         """The process that speaks HTTP."""
         children = psutil.Process(self.process.pid).children(recursive=True)
-        (front,) = (p for p in children if "modelops_servers.front" in p.cmdline()[:4])
+        (front,) = (
+            p for p in children if "modelops_servers.front" in p.cmdline()[:4] and accepts(p)
+        )
         return front
 
     def get(self, path: str, **kwargs: Any) -> requests.Response:
@@ -81,6 +85,19 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=60)
+
+
+def accepts(process: psutil.Process) -> bool:
+    """Whether it waits for connections: the spare front has the same sockets, and does not."""
+    folder = Path(f"/proc/{process.pid}")
+    listening = {c.fd for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN}
+    watched: set[int] = set()
+    for fd in (folder / "fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if "eventpoll" in str(fd.readlink()):
+                told = (folder / "fdinfo" / fd.name).read_text()
+                watched |= {int(number) for number in re.findall(r"tfd:\s*(\d+)", told)}
+    return bool(listening & watched)
 
 
 def write_config(path: Path, models: list[dict[str, Any]], **sections: Any) -> Path:

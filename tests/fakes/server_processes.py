@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 import requests
-from running_server import Server, command
+from running_server import Server, accepts, command
 
 X = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}
 SETTLE_SECONDS = 40
@@ -44,11 +44,11 @@ def processes(server: Server | int, part: str) -> list[psutil.Process]:
 
 
 def fronts(server: Server) -> list[psutil.Process]:
-    """Return the fronts at work: those that talk to more than the supervisor."""
+    """Return the fronts at work: all but the spare one, and those that are starting."""
     found = []
     for front in processes(server, "front"):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if len(front.net_connections("unix")) > 1:
+        with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
+            if accepts(front):
                 found.append(front)
     return found
 

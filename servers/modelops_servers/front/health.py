@@ -66,6 +66,7 @@ def readiness(models: Models) -> tuple[bool, dict[str, Any]]:
         "status": "ready" if ready else "not ready",
         "not_ready": list(dict.fromkeys(r["name"] for r in reports if r["state"] != "ready")),
         "models": reports,
+        "fronts": [{**front, "since": _iso(front["since"])} for front in models.fronts],
     }
 
 

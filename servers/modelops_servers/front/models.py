@@ -57,6 +57,8 @@ class Models:
         self.created = int(time.time())
         self.models: dict[str, Model] = {}
         self._names: dict[str, Model] = {}
+        self.fronts: list[dict[str, Any]] = []
+        """How each HTTP process is, as the supervisor told last."""
         self._fronts = fronts
         self._report = report
         self._connections: dict[str, HostedReplica | InlineReplica] = {}

@@ -24,6 +24,7 @@ from modelops_servers.front.supervisor_link import SupervisorLink
 
 _log = logging.getLogger(__name__)
 
+_BEAT_SECONDS = 0.5
 _LINE_LIMIT = 64 * 2**20
 
 
@@ -45,7 +46,12 @@ async def _run(control_fd: int) -> None:
     control = socket.socket(fileno=control_fd)
     control.set_inheritable(False)
     reader, writer = await asyncio.open_connection(sock=control, limit=_LINE_LIMIT)
-    first = orjson.loads(await reader.readline())
+    beating = asyncio.create_task(_beat(writer))
+    # Where this process is kept in reserve, it may be long before it is told what it is to be.
+    line = await reader.readline()
+    if not line:
+        os._exit(1)
+    first = orjson.loads(line)
     link = SupervisorLink(first["index"], writer)
     front = _Front(first, link)
     front.topology(first["topology"])
@@ -56,6 +62,8 @@ async def _run(control_fd: int) -> None:
         match message["op"]:
             case "topology":
                 front.topology(message["models"])
+            case "fronts":
+                front.standing(message["standing"])
             case "metrics":
                 text = front.metrics.render().decode()
                 link.send({"event": "answer", "id": message["id"], "text": text})
@@ -64,9 +72,17 @@ async def _run(control_fd: int) -> None:
             case "drain":
                 await front.drain(message["seconds"])
                 await serving
+                beating.cancel()
                 return
     # The supervisor is gone; the guardian is about to end this process too.
     os._exit(1)
+
+
+async def _beat(writer: asyncio.StreamWriter) -> None:
+    """Say every half second that the loop turns."""
+    while True:
+        writer.write(b'{"event":"beat"}\n')
+        await asyncio.sleep(_BEAT_SECONDS)
 
 
 def _end_where_it_failed(serving: asyncio.Task[None]) -> None:
@@ -128,6 +144,10 @@ class _Front:
     def topology(self, models: list[dict[str, Any]]) -> None:
         """Queue what the supervisor says; only its last word counts."""
         self._inbox.put_nowait(models)
+
+    def standing(self, fronts: list[dict[str, Any]]) -> None:
+        """Take down how all the fronts are."""
+        self._models.fronts = fronts
 
     async def drain(self, seconds: float) -> None:
         """Admit nothing more, finish what is in flight up to ``seconds``, then stop listening."""

@@ -12,7 +12,9 @@ _FORGIVEN_SECONDS = 60.0
 class Backoff:
     """At once after a long good run, then half a second, doubled to a cap."""
 
-    def __init__(self) -> None:
+    def __init__(self, forgiven_seconds: float = _FORGIVEN_SECONDS) -> None:
+        """After a good run of ``forgiven_seconds`` what was before is forgotten."""
+        self._forgiven_seconds = forgiven_seconds
         self._failures = 0
         self._well_since: float | None = None
 
@@ -23,7 +25,7 @@ class Backoff:
     def next(self) -> float:
         """Return the seconds to wait now that it has ended."""
         since, self._well_since = self._well_since, None
-        if since is not None and time.monotonic() - since > _FORGIVEN_SECONDS:
+        if since is not None and time.monotonic() - since > self._forgiven_seconds:
             self._failures = 0
         self._failures += 1
         if self._failures == 1:

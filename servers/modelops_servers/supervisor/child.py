@@ -56,8 +56,20 @@ class Child:
         """The guardian's process id, which is also the id of the child's session."""
         return self._process.pid if self._process else 0
 
-    async def start(self, first: Message, pass_fds: Sequence[int] = ()) -> None:
-        """Start it and send ``first``; the descriptors in ``pass_fds`` keep their numbers.
+    @property
+    def is_there(self) -> bool:
+        """Whether nothing is known of its end yet, which ``on_exit`` tells a moment later."""
+        started = self._process is not None and self._process.returncode is None
+        return started and bool(self._tasks) and not self._tasks[0].done()
+
+    def hand_over(self, name: str, on_message: OnMessage, on_exit: OnExit) -> None:
+        """Let somebody else hear of it from now on."""
+        self.name = name
+        self._on_message = on_message
+        self._on_exit = on_exit
+
+    async def start(self, first: Message | None, pass_fds: Sequence[int] = ()) -> None:
+        """Start it and send ``first``, if any; the descriptors in ``pass_fds`` keep their numbers.
 
         Raises:
             OSError: this machine has no room for one more process.
@@ -78,7 +90,7 @@ class Child:
             self._close_log()
             self.exited.set()
             raise
-        for message in (first, *self._early):
+        for message in (*([] if first is None else [first]), *self._early):
             self.send(message)
         self._tasks = [
             asyncio.create_task(self._read(reader)),

@@ -88,6 +88,13 @@ class Deployment:
             return len(self.inline.ready) >= fronts
         return all(host.state == "ready" for host in self.hosts)
 
+    def inline_seconds(self, front: int) -> float:
+        """How long it may take to load in ``front``; 0 where it does not load there."""
+        inline = self.inline
+        if inline is None or inline.failure is not None or front in inline.ready:
+            return 0.0
+        return self.config.load_seconds
+
     @property
     def failure(self) -> ModelopsError | None:
         """Why it is not ready, where its last start failed."""

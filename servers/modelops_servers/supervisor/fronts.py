@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from modelops.errors import EngineError, ModelopsError
+from modelops.protocols import State
 from modelops_servers.dataplane.failure import told
 from modelops_servers.supervisor.backoff import Backoff
 from modelops_servers.supervisor.child import Child, Message
+from modelops_servers.supervisor.silence import Silence
+from modelops_servers.supervisor.spare import DEAD_SECONDS, FRONT, IMPORT_SECONDS, Spare
 
-_START_SECONDS = 60.0
+_log = logging.getLogger(__name__)
+
+_STUCK_SECONDS = 3.0
+# Nothing answers while a front is away: one that had served for this long is restarted at once.
+_FORGIVEN_SECONDS = 5.0
 
 OnEvent = Callable[[int, Message], None]
 OnAsk = Callable[[Message], Awaitable[dict[str, Any]]]
@@ -22,48 +30,75 @@ class Front:
     """Keeps one front running."""
 
     def __init__(
-        self, index: int, first: Message, fds: list[int], on_event: OnEvent, on_ask: OnAsk
+        self,
+        index: int,
+        first: Message,
+        fds: list[int],
+        spare: Spare,
+        on_event: OnEvent,
+        on_ask: OnAsk,
     ) -> None:
         self.index = index
-        self.serving = False
+        self.restarts = 0
         self.ready: dict[str, bool] = {}
         """Which versions it can send requests to."""
         self.failure: ModelopsError | None = None
         self.topology: list[dict[str, Any]] = []
         self._first = first
         self._fds = fds
+        self._spare = spare
         self._on_event = on_event
         self._on_ask = on_ask
-        self._backoff = Backoff()
+        self._backoff = Backoff(_FORGIVEN_SECONDS)
         self._child: Child | None = None
-        self._began = time.monotonic()
+        self._silence = Silence()
+        self._start_of = Silence()
+        self._kill_why = ""
         self._stopping = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._answers: dict[int, asyncio.Future[Message]] = {}
         self._questions = 0
+        self._set("loading", "starting", _LOADING)
+
+    @property
+    def serving(self) -> bool:
+        """Whether it takes requests, or did until it fell silent."""
+        return self.state in ("ready", "stuck")
 
     async def start(self) -> None:
-        """Start the process; where the machine has no room for it, try again later."""
-        self.serving = False
+        """Start the process, or take the spare one; where there is no room for it, try later."""
         self.ready = {}
-        self._began = time.monotonic()
-        child = self._child = Child(
-            f"front-{self.index}", "modelops_servers.front", self._on_message, self._on_exit
-        )
+        self._kill_why = ""
+        self._silence.heard()
+        self._start_of.heard()
+        self._set("loading", "starting", _LOADING)
+        self._on_event(self.index, {"event": "starting"})
+        name = f"front-{self.index}"
+        first = {**self._first, "topology": self.topology}
+        spare = self._spare.take(name, self._on_message, self._on_exit)
+        if spare is not None:
+            self._child = spare
+            spare.send(first)
+            return
+        child = self._child = Child(name, FRONT, self._on_message, self._on_exit)
         try:
-            await child.start({**self._first, "topology": self.topology}, self._fds)
+            await child.start(first, self._fds)
         except OSError as error:
-            self._again(f"front {self.index} cannot be started: {error}")
+            self._again(f"cannot be started: {error}")
 
     def tell(self, topology: list[dict[str, Any]]) -> None:
         """Say what is to be served now."""
         self.topology = topology
+        self.say({"op": "topology", "models": topology})
+
+    def say(self, message: Message) -> None:
+        """Send it a message, where it is there."""
         if self._child is not None:
-            self._child.send({"op": "topology", "models": topology})
+            self._child.send(message)
 
     async def ask(self, message: Message, seconds: float) -> Message | None:
         """Ask it something; None where it does not answer in time."""
-        if self._child is None or not self.serving:
+        if self._child is None or self.state != "ready":
             return None
         self._questions += 1
         number = self._questions
@@ -95,21 +130,65 @@ class Front:
             child.kill()
             await child.exited.wait()
 
-    def look(self, now: float) -> None:
-        """Kill one that does not come up."""
+    def look(self, now: float, patience: float = 0.0) -> None:
+        """Kill one that does not come up, or is silent; ``now`` is on the clock of watching.
+
+        ``patience``: seconds for which an engine that starts inside it may keep it from speaking.
+        """
         child = self._child
-        if child is None or child.exited.is_set() or self.serving:
+        if child is None or child.exited.is_set() or self.state == "failed" or self._stopping:
             return
-        if now - self._began > _START_SECONDS:
-            child.kill()
+        silent = self._silence.seconds(now)
+        limit = max(DEAD_SECONDS, patience)
+        if not self.serving:
+            if self._start_of.seconds(now) > max(IMPORT_SECONDS, patience):
+                self._kill("it did not come up")
+        elif silent > limit:
+            self._kill(f"no sign of life for {limit:g} s")
+        elif silent > _STUCK_SECONDS and self.state == "ready":
+            self._set(
+                "stuck",
+                f"no sign of life for {silent:.1f} s",
+                f"it is killed and restarted if it stays so for {limit:g} s",
+            )
+            _log.warning("front %d is stuck: %s", self.index, self._why)
+            self._on_event(self.index, {"event": "stuck"})
+
+    def told(self) -> dict[str, Any]:
+        """Return how it is, for the fronts that can say so."""
+        return {
+            "index": self.index,
+            "state": self.state,
+            "why": self._why,
+            "since": self._since,
+            "next": self._next,
+            "restarts": self.restarts,
+        }
+
+    def _set(self, state: State, why: str, next: str) -> None:
+        self.state: State = state
+        self._why = why
+        self._next = next
+        self._since = time.time()
+
+    def _kill(self, why: str) -> None:
+        assert self._child is not None  # noqa: S101 - only what runs is looked at
+        self._kill_why = why
+        self._child.kill()
 
     def _on_message(self, child: Child, message: Message) -> None:
         if child is not self._child:
             return
+        self._silence.heard()
+        if self.state == "stuck":
+            self._set("ready", "serving", "nothing to do")
+            self._on_event(self.index, {"event": "healed"})
         match message["event"]:
+            case "beat":
+                return
             case "serving":
                 self._backoff.well()
-                self.serving = True
+                self._set("ready", "serving", "nothing to do")
                 self.failure = None
             case "routing":
                 self.ready = message["ready"]
@@ -136,19 +215,30 @@ class Front:
     async def _on_exit(self, child: Child, code: int) -> None:
         if self._stopping or child is not self._child:
             return
-        self.serving = False
         self.ready = {}
-        lines = "\n".join(list(child.log)[-20:])
-        self._again(f"front {self.index} ended with exit code {code}: {lines}")
+        why = f"ended with exit code {code}"
+        if self._kill_why:
+            why = f"was killed: {self._kill_why}"
+        self._again(why, ": " + "\n".join(list(child.log)[-20:]))
 
-    def _again(self, why: str) -> None:
-        self.failure = EngineError(why)
-        self._on_event(self.index, {"event": "ended"})
-        task = asyncio.create_task(self._restart(self._backoff.next()))
+    def _again(self, why: str, log: str = "") -> None:
+        self.failure = EngineError(f"front {self.index} {why}{log}")
+        delay = self._backoff.next()
+        self._set("failed", f"it {why}", f"it is restarted {_after(delay)}")
+        self._on_event(self.index, {"event": "ended", "why": why})
+        task = asyncio.create_task(self._restart(delay))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _restart(self, delay: float) -> None:
         await asyncio.sleep(delay)
         if not self._stopping:
+            self.restarts += 1
             await self.start()
+
+
+_LOADING = "it serves by itself once it has started"
+
+
+def _after(delay: float) -> str:
+    return f"in {delay:g} s" if delay else "at once"

@@ -15,6 +15,8 @@ from modelops_servers.supervisor.child import Message
 from modelops_servers.supervisor.deployment import Deployment, ServedModel
 from modelops_servers.supervisor.fronts import Front
 from modelops_servers.supervisor.runtime import RuntimeFolder
+from modelops_servers.supervisor.silence import Watch
+from modelops_servers.supervisor.spare import Spare
 
 _LOOK_SECONDS = 0.25
 _LATE_SECONDS = 1.0
@@ -37,8 +39,11 @@ class Supervisor:
             "fds": fds,
             "fronts": config.server.fronts,
         }
+        numbers = list(fds.values())
+        self._spare = Spare(numbers)
+        self._started = False
         self.fronts = [
-            Front(i, {**first, "index": i}, list(fds.values()), self._on_front, self._on_ask)
+            Front(i, {**first, "index": i}, numbers, self._spare, self._on_front, self._on_ask)
             for i in range(config.server.fronts)
         ]
         self._changed = asyncio.Event()
@@ -79,9 +84,11 @@ class Supervisor:
             failures = [d.failure for d in self._deployments() if d.failure is not None]
             raise failures[0] if failures else EngineError("no model could be loaded")
         await self._until_routed()
+        self._started = True
 
     async def watch(self) -> None:
         """See to what is silent or late, until cancelled."""
+        watch = Watch(time.monotonic())
         while True:
             began = time.monotonic()
             await asyncio.sleep(_LOOK_SECONDS)
@@ -91,15 +98,24 @@ class Supervisor:
             now = time.monotonic()
             for deployment in self._deployments():
                 deployment.look(now)
+            watched = watch.look(now)
             for front in self.fronts:
-                front.look(now)
+                front.look(watched, self._patience(front.index))
+            # Its imports take a second of a processor: not from those who are waited for.
+            busy = any(front.state == "loading" for front in self.fronts)
+            self._spare.look(watched, wanted=self._started and not busy)
 
     async def stop(self, drain_seconds: float) -> None:
         """Drain the fronts, then end the hosts."""
         self._stopping = True
+        await self._spare.stop()
         await asyncio.gather(*(front.stop(drain_seconds) for front in self.fronts))
         await asyncio.gather(*(d.stop(2.0) for d in self._deployments()))
         self._runtime.close()
+
+    def _patience(self, front: int) -> float:
+        """Return for how long an engine that loads inside a front may keep it from speaking."""
+        return max((d.inline_seconds(front) for d in self._deployments()), default=0.0)
 
     def _deployments(self) -> list[Deployment]:
         return [d for m in self.models.values() for d in m.versions.values()]
@@ -179,7 +195,11 @@ class Supervisor:
                 if deployment.inline is not None:
                     deployment.inline.ready.discard(index)
             if not self._stopping:
-                self._progress(f"front {index} ended; it is restarted")
+                self._progress(f"front {index} {message['why']}; it is restarted")
+        if message["event"] != "routing":
+            standing = [front.told() for front in self.fronts]
+            for front in self.fronts:
+                front.say({"op": "fronts", "standing": standing})
         self._changed.set()
 
     async def _on_ask(self, message: Message) -> dict[str, Any]:

@@ -50,6 +50,17 @@ class ModelStatus(_Told):
     replicas: tuple[ReplicaStatus, ...] = ()
 
 
+class FrontStatus(_Told):
+    """One HTTP process of the gateway."""
+
+    index: int
+    state: str
+    why: str = ""
+    since: datetime | None = None
+    next: str = ""
+    restarts: int = 0
+
+
 class GatewayStatus(_Told):
     """What a gateway says of itself; ``now`` is by its own clock where it told the time."""
 
@@ -57,6 +68,7 @@ class GatewayStatus(_Told):
     ready: bool
     now: datetime
     models: tuple[ModelStatus, ...]
+    fronts: tuple[FrontStatus, ...] = ()
 
 
 def status(url: str = DEFAULT_URL, api_key: SecretStr | None = None) -> GatewayStatus:
@@ -74,10 +86,12 @@ def status(url: str = DEFAULT_URL, api_key: SecretStr | None = None) -> GatewayS
         if code not in (200, 503) or not isinstance(told["status"], str):
             raise ValueError(code)
         models = tuple(ModelStatus.model_validate(model) for model in told["models"])
+        fronts = tuple(FrontStatus.model_validate(front) for front in told.get("fronts", ()))
     except (ValueError, KeyError, TypeError, RecursionError, ValidationError) as error:
         raise _not_ours(base, code) from error
     ready = code == 200 and told["status"] == "ready"
-    return GatewayStatus(url=base, ready=ready, now=_now(headers), models=models)
+    now = _now(headers)
+    return GatewayStatus(url=base, ready=ready, now=now, models=models, fronts=fronts)
 
 
 def base_url(text: str) -> str:

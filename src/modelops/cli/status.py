@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from modelops.api.status import GatewayStatus, ModelStatus, ReplicaStatus
+    from modelops.api.status import FrontStatus, GatewayStatus, ModelStatus, ReplicaStatus
+
+    _Told = ModelStatus | ReplicaStatus | FrontStatus
 
 WATCH_SECONDS = 2.0
 _NOT_READY = 5
@@ -100,7 +102,7 @@ def _watch(look: Callable[[], GatewayStatus], as_json: bool) -> NoReturn:
 
 
 def show_status(found: GatewayStatus) -> RenderableType:
-    """Return one table: a row for each version, and for each replica where one is amiss."""
+    """Return one table: a row for each version, and for what is or was amiss."""
     from rich.console import Group
     from rich.text import Text
 
@@ -110,6 +112,10 @@ def show_status(found: GatewayStatus) -> RenderableType:
     table = grid(*((heading, "left") for heading in headings))
     for model in found.models:
         _add(table, model, found.now)
+    for front in found.fronts:
+        if front.state != "ready" or front.restarts:
+            again = f"{front.restarts} restarts" if front.state == "ready" else front.next
+            table.add_row(*_cells(f"front {front.index}", "", front, again, found.now))
     headline = f"{found.url} is ready" if found.ready else f"{found.url} is not ready"
     return Group(plain(headline, "green" if found.ready else "bold red"), Text(), table)
 
@@ -123,7 +129,11 @@ def _add(table: Table, model: ModelStatus, now: datetime) -> None:
 
 
 def _cells(
-    name: str, version: str, told: ModelStatus | ReplicaStatus, following: str, now: datetime
+    name: str,
+    version: str,
+    told: _Told,
+    following: str,
+    now: datetime,
 ) -> list[Text]:
     from modelops.report.terminal import plain
 

@@ -6,14 +6,10 @@ from pathlib import Path
 
 import psutil
 from running_server import Starter
+from server_processes import processes
 
 
-def _maps(server_pid: int, part: str) -> str:
-    [process] = [
-        p
-        for p in psutil.Process(server_pid).children(recursive=True)
-        if f"modelops_servers.{part}" in p.cmdline() and "-I" not in p.cmdline()
-    ]
+def _maps(process: psutil.Process) -> str:
     return Path(f"/proc/{process.pid}/maps").read_text()
 
 
@@ -21,12 +17,13 @@ def test_a_front_holds_neither_torch_nor_a_runtime(starter: Starter, zoo: dict[s
     server = starter(str(zoo["mlp"]))
     x = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}
     assert server.infer("mlp", x).ok
-    front, host = (_maps(server.process.pid, part) for part in ("front", "host"))
+    front = _maps(server.front)
+    [host] = map(_maps, processes(server, "host"))
     assert "onnxruntime" in host
     for library in ("onnxruntime", "libtorch", "/torch/", "transformers"):
         assert library not in front
     for library in ("uvloop", "httptools", "fastapi"):
         assert library not in host
-    supervisor = Path(f"/proc/{server.process.pid}/maps").read_text()
+    supervisor = _maps(psutil.Process(server.process.pid))
     for library in ("onnxruntime", "/torch/", "uvloop", "httptools", "tokenizers"):
         assert library not in supervisor

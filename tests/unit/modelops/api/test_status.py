@@ -28,6 +28,7 @@ MODEL = {
     "replicas": [{"id": "0", "state": "ready", "why": "", "since": None, "restarts": 2, "pid": 7}],
 }  # fmt: skip
 READY = {"status": "ready", "not_ready": [], "models": [MODEL], "topology": 4}
+FRONT = {"index": 1, "state": "stuck", "why": "no sign of life", "since": None, "restarts": 2}
 
 
 @contextlib.contextmanager
@@ -249,3 +250,10 @@ def test_what_is_no_url_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         base_url(text)
     assert "secret" not in caught.value.message
+
+
+@pytest.mark.parametrize("more", [{}, {"fronts": [FRONT]}], ids=["older", "newer"])
+def test_fronts_are_told_where_the_gateway_tells_of_them(more: dict[str, Any]) -> None:
+    with answering(200, json.dumps(READY | more).encode()) as (url, _):
+        found = status(url)
+    assert [front.restarts for front in found.fronts] == ([2] if more else [])

@@ -21,8 +21,8 @@ _APP.command()(command.status)
 NOW = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
 
 
-def gateway(ready: bool, *models: dict[str, Any]) -> GatewayStatus:
-    return GatewayStatus(url="http://h:1", ready=ready, now=NOW, models=models)
+def gateway(ready: bool, *models: dict[str, Any], fronts: Any = ()) -> GatewayStatus:
+    return GatewayStatus(url="http://h:1", ready=ready, now=NOW, models=models, fronts=fronts)
 
 
 @pytest.fixture
@@ -116,3 +116,20 @@ def test_an_age_is_told_in_its_largest_unit(past: float, said: str) -> None:
     assert ago(NOW - timedelta(seconds=past), NOW) == said
     assert ago((NOW - timedelta(seconds=past)).replace(tzinfo=None), NOW) == said
     assert ago(None, NOW) == "–"
+
+
+def test_a_front_is_shown_where_it_is_or_was_amiss(answers: list[Any]) -> None:
+    fronts = (
+        {"index": 0, "state": "ready", "why": "serving", "next": "nothing to do"},
+        {"index": 1, "state": "stuck", "why": "no sign of life for 4 s", "next": "it is killed"},
+        {"index": 2, "state": "ready", "why": "serving", "restarts": 3},
+    )
+    answers.append(gateway(True, MODELS[0], fronts=fronts))
+    code, said = run()
+    assert code == 0
+    assert "front 0" not in said
+    [stuck] = [line for line in said.splitlines() if "front 1" in line]
+    assert "no sign of life for 4 s" in stuck
+    assert "it is killed" in stuck
+    [again] = [line for line in said.splitlines() if "front 2" in line]
+    assert "3 restarts" in again
