@@ -71,6 +71,7 @@ def build_framework(
         redoc_url=None,
         # A redirect would be built from the Host that the client sent.
         redirect_slashes=False,
+        generate_unique_id_function=openapi.operation_id,
         default_response_class=Json,
     )
     openapi.add_hot_routes(app)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from modelops import __version__
@@ -29,6 +29,15 @@ _NOT_OFFERED = {
     "/v2/models/{model}/trace/setting": _TRACE,
     "/v2/logging": "log settings are not offered here",
 }
+
+
+async def _version(request: Request) -> str | None:
+    found: str | None = request.path_params.get("version")
+    return found
+
+
+InPath = Annotated[str | None, Depends(_version)]
+"""The version that the path names; a query never does."""
 
 
 def oip_routes(models: Models, metrics: Any, *, admin: bool) -> APIRouter:
@@ -61,13 +70,13 @@ def oip_routes(models: Models, metrics: Any, *, admin: bool) -> APIRouter:
 
     @router.get("/v2/models/{model}")
     @router.get("/v2/models/{model}/versions/{version}")
-    async def model_metadata(model: str, version: str | None = None) -> Response:
+    async def model_metadata(model: str, version: InPath) -> Response:
         """Inputs, outputs, and what really runs the model: provider, threads, precision."""
         return Json(_metadata(models, model, version))
 
     @router.get("/v2/models/{model}/ready")
     @router.get("/v2/models/{model}/versions/{version}/ready")
-    async def model_ready(model: str, version: str | None = None) -> Response:
+    async def model_ready(model: str, version: InPath) -> Response:
         """Whether this model is ready, and if not, why."""
         found = models.model(model)
         if version is not None:
@@ -78,13 +87,13 @@ def oip_routes(models: Models, metrics: Any, *, admin: bool) -> APIRouter:
 
     @router.get("/v2/models/{model}/config")
     @router.get("/v2/models/{model}/versions/{version}/config")
-    async def model_config(model: str, version: str | None = None) -> Response:
+    async def model_config(model: str, version: InPath) -> Response:
         """The model's configuration, in the words of Triton's model configuration."""
         return Json(_config(models, model, version))
 
     @router.get("/v2/models/{model}/stats")
     @router.get("/v2/models/{model}/versions/{version}/stats")
-    async def model_statistics(model: str, version: str | None = None) -> Response:
+    async def model_statistics(model: str, version: InPath) -> Response:
         """Counts and times of one model since the gateway started."""
         found = models.model(model)
         number = None if version is None else models.find(model, version).number

@@ -1,25 +1,53 @@
-"""The hot routes in the OpenAPI document, which the framework cannot see by itself."""
+"""The OpenAPI document: the hot routes, which the framework cannot see, and what all routes answer.
+
+The framework's own guesses at parameters and answers are wrong here: no route takes a query, and
+none answers 422.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 
+from modelops_servers.front.auth import OPEN_PATHS
 from modelops_servers.front.gateway import EMBEDDINGS_ROUTE, INFER_ROUTE, VERSION_INFER_ROUTE
+
+_METRICS = "/metrics"
+_REPOSITORY = "/v2/repository/"
+_SAID = {
+    "400": "The request does not fit the model; the message names what is off",
+    "401": "No valid API key",
+    "404": "No such model",
+    "408": "The body did not arrive in time",
+    "413": "The body is over the limit",
+    "502": "The engine failed",
+    "503": "Not ready or overloaded; Retry-After says when to come back",
+    "504": "The deadline passed",
+}
+_LOADS = {"400": "The body asks for what is not offered", "502": "It cannot be loaded; why"}
 
 
 def add_hot_routes(app: FastAPI) -> None:
-    """Make ``app``'s document list the routes that are served outside of it."""
+    """Make ``app``'s document list the routes that are served outside of it, and be true."""
     made = app.openapi
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
             schema = made()
+            # They describe nothing but the answers that are never given.
+            schema.pop("components", None)
+            for path, operations in schema["paths"].items():
+                for operation in operations.values():
+                    operation.pop("parameters", None)
+                    operation |= _parameters(path)
+                    operation["responses"] = _framework_answers(path)
             schema["paths"] |= {
                 EMBEDDINGS_ROUTE: {"post": _EMBEDDINGS},
-                INFER_ROUTE: {"post": _infer("model")},
-                VERSION_INFER_ROUTE: {"post": _infer("model", "version")},
+                INFER_ROUTE: {"post": _infer(INFER_ROUTE)},
+                VERSION_INFER_ROUTE: {"post": _infer(VERSION_INFER_ROUTE)},
             }
             app.openapi_schema = schema
         return app.openapi_schema
@@ -28,22 +56,47 @@ def add_hot_routes(app: FastAPI) -> None:
     app.openapi = document  # type: ignore[method-assign]
 
 
+def operation_id(route: APIRoute) -> str:
+    """Return the name under which generated clients call ``route``."""
+    return f"{route.name}_of_version" if "{version}" in route.path else route.name
+
+
+def _parameters(path: str) -> dict[str, Any]:
+    named = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in re.findall(r"{(\w+)}", path)
+    ]
+    return {"parameters": named} if named else {}
+
+
+def _framework_answers(path: str) -> dict[str, Any]:
+    if path == _METRICS:
+        content: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}}}
+    else:
+        kind = "array" if path == f"{_REPOSITORY}index" else "object"
+        content = {"application/json": {"schema": {"type": kind}}}
+    said = {"200": "OK"}
+    if path not in OPEN_PATHS:
+        said["401"] = _SAID["401"]
+    if "{model}" in path:
+        said["404"] = _SAID["404"]
+    if path.startswith(_REPOSITORY):
+        said |= _LOADS if path.endswith("/load") else {"400": _LOADS["400"]}
+        said["413"] = _SAID["413"]
+    elif path.endswith(("/ready", "/readyz")) or path.startswith("/v2/models/{model}"):
+        said["503"] = "Not ready; the answer says why"
+    answers: dict[str, Any] = {s: {"description": text} for s, text in sorted(said.items())}
+    answers["200"]["content"] = content
+    return answers
+
+
 def _json(schema: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
     return {"application/json": {"schema": schema, "example": example}}
 
 
 def _answers(example: dict[str, Any]) -> dict[str, Any]:
-    said = {
-        "400": "The request does not fit the model; the message names what is off",
-        "401": "No valid API key",
-        "404": "No such model",
-        "413": "The body is over the limit",
-        "502": "The engine failed",
-        "503": "Not ready or overloaded; Retry-After says when to come back",
-        "504": "The deadline passed",
-    }
     good = {"description": "OK", "content": _json({"type": "object"}, example)}
-    return {"200": good, **{status: {"description": text} for status, text in said.items()}}
+    return {"200": good, **{status: {"description": text} for status, text in _SAID.items()}}
 
 
 _EMBEDDINGS: dict[str, Any] = {
@@ -88,17 +141,14 @@ _EMBEDDINGS: dict[str, Any] = {
 }
 
 
-def _infer(*path: str) -> dict[str, Any]:
+def _infer(path: str) -> dict[str, Any]:
     return {
         "tags": ["Open Inference Protocol"],
         "summary": "Infer: tensors in, tensors out",
         "description": "JSON, or JSON followed by binary tensors with "
         "Inference-Header-Content-Length set to the length of the JSON.",
-        "operationId": "_".join(("infer", *path)),
-        "parameters": [
-            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-            for name in path
-        ],
+        "operationId": "infer_of_version" if "{version}" in path else "infer",
+        **_parameters(path),
         "requestBody": {
             "required": True,
             "content": {

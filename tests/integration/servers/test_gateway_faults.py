@@ -176,6 +176,22 @@ def test_pages_are_whole_and_load_nothing_from_elsewhere(server: Server) -> None
     assert {"/v1/embeddings", "/v2/models/{model}/infer", "/readyz"} <= set(paths)
 
 
+def test_every_documented_route_is_there_and_answers_as_documented(server: Server) -> None:
+    paths = server.get("/openapi.json").json()["paths"]
+    for path, methods in paths.items():
+        for method, operation in methods.items():
+            target = path.format(model="mlp", version=1)
+            reply = requests.request(method, server.url + target, timeout=10)
+            assert str(reply.status_code) in operation["responses"], (method, path)
+            assert reply.status_code in (200, 400), (method, path)
+            kind = reply.headers["Content-Type"].split(";")[0]
+            if reply.ok:
+                assert kind in operation["responses"]["200"]["content"], path
+    # Only the path names a version.
+    named = server.get("/v2/models/mlp?version=9")
+    assert named.ok
+
+
 def test_h9_h10_every_route_but_two_needs_a_right_key(
     starter: Starter, zoo: dict[str, Path]
 ) -> None:
