@@ -42,13 +42,13 @@ class HttpCycle:
         "_head_only",
         "_left",
         "_lines",
-        "_old",
         "_started",
         "_waiting",
         "chunks",
         "complete",
         "disconnected",
         "keep_alive",
+        "old",
         "pending",
         "task",
         "whole",
@@ -67,7 +67,7 @@ class HttpCycle:
         self._connection = connection
         self._head_only = head_only
         self._expect = expect
-        self._old = old
+        self.old = old
         self.keep_alive = keep_alive
         self.task: asyncio.Task[None] | None = None
         # The request: ``whole`` once its last byte is here.
@@ -105,6 +105,11 @@ class HttpCycle:
     def started(self) -> bool:
         """Whether a part of the answer is on its way."""
         return self._started and not self._head
+
+    @property
+    def streaming(self) -> bool:
+        """Whether a part of an answer of unknown length is on its way."""
+        return self.started and self._left is None
 
     def wake(self) -> None:
         """Let ``receive`` look again: something came, or nothing more will."""
@@ -204,8 +209,8 @@ class HttpCycle:
             length = 0
         elif length is None:
             # Before HTTP/1.1 only the end of the connection can end a body of unknown length.
-            self.keep_alive = self.keep_alive and not self._old
-            self._chunked = not self._old
+            self.keep_alive = self.keep_alive and not self.old
+            self._chunked = not self.old
             if self._chunked:
                 parts.append(b"transfer-encoding: chunked\r\n")
                 lines += 1

@@ -2,6 +2,10 @@
 
 uvicorn accepts the connections and runs the server; this class takes the place of its own
 protocol, which has no bounds on headers and takes twice the time for a request.
+
+A client that sends no more gets the answers to the requests that it has sent whole, where it can be
+told from one that has left (``http_half_close``): it speaks HTTP/1.1, and no stream has begun.
+Where it cannot be told, it counts as gone, and the work for it is withdrawn.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from uvicorn.server import ServerState
 
 from modelops_servers.front.http_cycle import HttpCycle
 from modelops_servers.front.http_filling import Filling
+from modelops_servers.front.http_half_close import HalfClosed
 
 HEAD_BYTES = 64 * 1024
 """Most bytes of one request's headers together."""
@@ -52,8 +57,12 @@ class HttpState(ServerState):
             connection.expire(now)
 
 
-class _HeadTooLargeError(Exception):
-    """Raised within the parser's callbacks."""
+class _RefusedError(Exception):
+    """Raised within the parser's callbacks: the status and the message that the client gets."""
+
+
+_TOO_LARGE = (431, "the request's headers or its target are too long")
+_HOSTS = (400, "a request of HTTP/1.1 has one Host header, and none has two")
 
 
 class HttpProtocol(asyncio.Protocol):
@@ -90,6 +99,8 @@ class HttpProtocol(asyncio.Protocol):
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._expect = False
+        self._hosts = 0
+        self._half_closed: HalfClosed | None = None
         # The newest request; the one that is being answered; those behind it.
         self._cycle: HttpCycle | None = None
         self._running: HttpCycle | None = None
@@ -109,6 +120,8 @@ class HttpProtocol(asyncio.Protocol):
         """Tell every request that its client is gone."""
         self.state.connections.discard(self)
         self._dropping = True
+        if self._half_closed is not None:
+            self._half_closed.stop()
         for cycle in (self._running, *(cycle for cycle, _ in self._queue)):
             if cycle is not None and not cycle.complete:
                 cycle.disconnected = True
@@ -127,13 +140,29 @@ class HttpProtocol(asyncio.Protocol):
         try:
             self._feed(data)
         except httptools.HttpParserError as error:
-            if isinstance(error.__context__, _HeadTooLargeError):
-                self._refuse(431, "the request's headers or its target are too long")
+            if isinstance(error.__context__, _RefusedError):
+                self._refuse(*error.__context__.args)
             else:
                 self._refuse(400, f"this is no HTTP request: {error}")
             return
         if self._arrived or self._in_head:
             self._unfinished()
+
+    def eof_received(self) -> bool:
+        """Return whether the connection stays: a whole request waits for its answer."""
+        if self._half_closed is not None:
+            return True
+        if self._queue and not self._queue[-1][0].whole:
+            self._queue.pop()
+        running = self._running
+        if running is None or not running.whole or running.old or running.streaming:
+            return False
+        self._last().keep_alive = False
+        self._half_closed = HalfClosed(self.transport, self._loop)
+        if not running.started:
+            self._half_closed.probe()
+        self._half_closed.watch()
+        return True
 
     def pause_writing(self) -> None:
         """Let ``send`` wait; a client that reads nothing is left after a while."""
@@ -157,6 +186,7 @@ class HttpProtocol(asyncio.Protocol):
         self._url = b""
         self._headers = []
         self._expect = False
+        self._hosts = 0
         self._in_head = True
 
     def on_url(self, url: bytes) -> None:
@@ -170,6 +200,8 @@ class HttpProtocol(asyncio.Protocol):
         name = name.lower()
         if name == b"expect":
             self._expect = value.lower() == b"100-continue"
+        elif name == b"host":
+            self._hosts += 1
         self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
@@ -181,7 +213,7 @@ class HttpProtocol(asyncio.Protocol):
             self._check_size()
         url, parser, headers = self._url, self._parser, self._headers
         if len(url) > LINE_BYTES:
-            raise _HeadTooLargeError
+            raise _RefusedError(*_TOO_LARGE)
         parsed = httptools.parse_url(url)
         raw_path = parsed.path
         path = raw_path.decode("ascii")
@@ -191,6 +223,8 @@ class HttpProtocol(asyncio.Protocol):
         old = version != "1.1"
         if old and version != "1.0":
             raise httptools.HttpParserError(f"HTTP/{version} is not spoken here")
+        if self._hosts != 1 and not (old and not self._hosts):
+            raise _RefusedError(*_HOSTS)
         method = parser.get_method().decode("ascii")
         if parser.should_upgrade():
             self._upgrading = any(name in _FRAMING for name, _ in headers)
@@ -347,7 +381,7 @@ class HttpProtocol(asyncio.Protocol):
     def _check_size(self) -> None:
         size = len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._headers)
         if size > HEAD_BYTES:
-            raise _HeadTooLargeError
+            raise _RefusedError(*_TOO_LARGE)
 
     def _unfinished(self) -> None:
         """A packet ended within a head, or brought neither a head nor a piece of a body."""
@@ -418,7 +452,7 @@ class HttpProtocol(asyncio.Protocol):
         self._dropping = True
         self._queue.clear()
         self.resume_reading()
-        if self.transport.can_write_eof():
+        if self._half_closed is None and self.transport.can_write_eof():
             self.transport.write_eof()
             self.deadline = self._loop.time() + _LINGER_SECONDS
         else:

@@ -57,7 +57,7 @@ def test_h6_headers_behind_a_pipelined_request_are_counted_too(link: socket.sock
 def test_h6_eight_megabytes_in_one_header_are_431_and_the_client_can_read_it(
     link: socket.socket,
 ) -> None:
-    link.sendall(b"GET /echo HTTP/1.1\r\nX-Big: ")
+    link.sendall(b"GET /echo HTTP/1.1\r\nHost: x\r\nX-Big: ")
     for _ in range(8):
         link.sendall(b"a" * 2**20)
     refused(link, 431)
@@ -86,7 +86,7 @@ def test_h6_trailers_without_end_are_431(link: socket.socket) -> None:
 
 def test_h15_a_head_that_drips_is_408_at_the_deadline(link: socket.socket) -> None:
     began = time.monotonic()
-    link.sendall(b"GET /echo HTTP/1.1\r\nX: ")
+    link.sendall(b"GET /echo HTTP/1.1\r\nHost: x\r\nX: ")
     link.settimeout(0.1)
     with contextlib.suppress(OSError):
         while time.monotonic() - began < 10:
@@ -214,10 +214,12 @@ def test_expect_continue_is_answered_when_the_body_is_wanted(link: socket.socket
 def test_a_chunked_body_is_read_and_its_trailers_are_no_headers(link: socket.socket) -> None:
     reader = Reader(link)
     for chunks in (b"3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n", b"5\r\nabcde\r\n0\r\nX-T: 1\r\n\r\n"):
-        link.sendall(b"POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks)
+        link.sendall(
+            b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks
+        )
         got = reader.json()
         assert got["body"] == 5
-        assert [n for n, _ in got["headers"]] == ["transfer-encoding"]
+        assert [n for n, _ in got["headers"]] == ["host", "transfer-encoding"]
 
 
 def test_a_head_request_has_the_length_and_no_body(link: socket.socket) -> None:
@@ -242,8 +244,10 @@ def test_answers_of_unknown_length_and_of_none(link: socket.socket) -> None:
     assert "transfer-encoding" not in headers
 
 
-@pytest.mark.parametrize("head", [b"GET /echo HTTP/1.0\r\n\r\n",
-                                  b"GET /echo HTTP/1.1\r\nConnection: close\r\n\r\n"])  # fmt: skip
+@pytest.mark.parametrize(
+    "head",
+    [b"GET /echo HTTP/1.0\r\n\r\n", GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")],
+)
 def test_a_client_that_wants_no_more_is_closed_on(link: socket.socket, head: bytes) -> None:
     link.sendall(head)
     reader = Reader(link)
@@ -273,17 +277,19 @@ def test_an_upgrade_is_ignored_and_its_body_is_not(link: socket.socket) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"POST /echo HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
-     b"POST /echo HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-     b"POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
-     b"POST /echo HTTP/1.1\r\nTransfer-Encoding: identity, x\r\n\r\n",
-     b"POST /echo HTTP/1.1\r\nContent-Length : 5\r\n\r\nhello",
-     b"POST /echo HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
-     b"GET /echo HTTP/1.1\r\nX: a\r\n folded\r\n\r\n",
-     b"GET /echo HTTP/1.1\r\nX: a\x00b\r\n\r\n",
-     b"GET /echo HTTP/1.1\r\nX\x00: a\r\n\r\n",
-     b"GET /ec\x00ho HTTP/1.1\r\n\r\n",
-     b"GET /ech\xff HTTP/1.1\r\n\r\n",
+    [b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+     b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
+     b"0\r\n\r\n",
+     b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n"
+     b"0\r\n\r\n",
+     b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: identity, x\r\n\r\n",
+     b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length : 5\r\n\r\nhello",
+     b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+     b"GET /echo HTTP/1.1\r\nHost: x\r\nX: a\r\n folded\r\n\r\n",
+     b"GET /echo HTTP/1.1\r\nHost: x\r\nX: a\x00b\r\n\r\n",
+     b"GET /echo HTTP/1.1\r\nHost: x\r\nX\x00: a\r\n\r\n",
+     b"GET /ec\x00ho HTTP/1.1\r\nHost: x\r\n\r\n",
+     b"GET /ech\xff HTTP/1.1\r\nHost: x\r\n\r\n",
      b"GET /echo\r\n\r\n",
      b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n",
      b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
@@ -292,6 +298,28 @@ def test_an_upgrade_is_ignored_and_its_body_is_not(link: socket.socket) -> None:
 )  # fmt: skip
 def test_what_is_no_http_is_400_and_the_end(link: socket.socket, data: bytes) -> None:
     link.sendall(data)
+    refused(link, 400)
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+@pytest.mark.parametrize("lines", ["", "Host: x\r\n", "Host: x\r\nhost: x\r\n", "X-Host: x\r\n"])
+def test_http_1_1_has_one_host_and_none_has_two(
+    link: socket.socket, version: str, lines: str
+) -> None:
+    link.sendall(f"GET /echo HTTP/{version}\r\nA: b\r\n{lines}\r\n".encode())
+    hosts = lines.lower().count("\r\nhost:") + lines.lower().startswith("host:")
+    if hosts == 1 or (hosts == 0 and version == "1.0"):
+        assert Reader(link).json()["path"] == "/echo"
+    else:
+        assert "Host" in refused(link, 400)
+
+
+def test_a_host_is_counted_for_each_request_and_not_in_trailers(link: socket.socket) -> None:
+    chunked = b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
+    link.sendall(GET + chunked + b"Host: y\r\n\r\n" + GET)
+    reader = Reader(link)
+    assert [reader.json()["method"] for _ in range(3)] == ["GET", "POST", "GET"]
+    link.sendall(GET.replace(b"Host: x\r\n", b""))
     refused(link, 400)
 
 
@@ -311,7 +339,7 @@ def test_nonsense_behind_a_request_is_never_taken_for_its_answer(
 def test_a_broken_body_is_400_and_its_application_hears_that_the_client_left(
     link: socket.socket, app: App
 ) -> None:
-    head = b"POST /watched HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = b"POST /watched HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     link.sendall(head + b"3\r\nabc\r\nnonsense")
     refused(link, 400)
     until(lambda: app.events == ["left"])
@@ -320,7 +348,7 @@ def test_a_broken_body_is_400_and_its_application_hears_that_the_client_left(
 def test_a_broken_body_of_a_queued_request_ends_after_those_before(
     link: socket.socket, app: App
 ) -> None:
-    broken = b"POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nnonsense"
+    broken = b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nnonsense"
     link.sendall(GET.replace(b"echo", b"held") + broken)
     time.sleep(0.05)
     app.release.set()
