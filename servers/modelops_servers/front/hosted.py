@@ -41,31 +41,40 @@ class HostedReplica(asyncio.Protocol):
         self._last_id = 0
         self._out: list[bytes] = []
         self._reader = FrameReader()
+        self._closed = False
+        self._waking: asyncio.Future[None] | None = None
         self.on_lost: Callable[[HostedReplica], None] = lambda _: None
 
     async def connect(self, path: str) -> None:
         """Connect to the host that listens at ``path`` and exchange arenas.
 
         Raises:
-            OSError: it does not listen, or leaves in the middle.
+            OSError: it does not listen, or leaves in the middle; or ``close`` was called.
         """
         sock = socket.socket(socket.AF_UNIX)
         try:
             sock.setblocking(False)
             await self._loop.sock_connect(sock, path)
+            self._go_on()
             self._ours = Arena.create()
             socket.send_fds(sock, [b"A"], [self._ours.fd])
             self._ours.close()
             await self._readable(sock)
+            self._go_on()
             _, fds, _, _ = socket.recv_fds(sock, 1, 1)
             if len(fds) != 1:
                 raise ConnectionError("the engine host left")
             self._theirs = Arena(fds[0])
             self._theirs.close()
             await self._loop.create_unix_connection(lambda: self, sock=sock)
+            self._go_on()
         except BaseException:
             sock.close()
             raise
+
+    def _go_on(self) -> None:
+        if self._closed:
+            raise ConnectionAbortedError("closed while it connected")
 
     @property
     def in_flight(self) -> int:
@@ -135,14 +144,21 @@ class HostedReplica(asyncio.Protocol):
                 one.future.set_exception(error)
 
     def close(self) -> None:
-        """Close the connection; what is pending fails."""
+        """Close the connection, also one that is being made; what is pending fails."""
+        self._closed = True
         if self._transport is not None:
             self._transport.abort()
+        if self._waking is not None and not self._waking.done():
+            self._waking.set_result(None)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Remember where to write."""
         # uvloop's transports are none of asyncio's by class.
-        self._transport = cast(asyncio.Transport, transport)
+        made = cast(asyncio.Transport, transport)
+        if self._closed:
+            made.abort()
+            return
+        self._transport = made
 
     def data_received(self, data: bytes) -> None:
         """Answer the requests whose frames are whole."""
@@ -194,9 +210,10 @@ class HostedReplica(asyncio.Protocol):
         return lambda: self._write(wire.short(Kind.FREE, id))
 
     async def _readable(self, sock: socket.socket) -> None:
-        ready = self._loop.create_future()
+        ready = self._waking = self._loop.create_future()
         self._loop.add_reader(sock, lambda: None if ready.done() else ready.set_result(None))
         try:
             await ready
         finally:
+            self._waking = None
             self._loop.remove_reader(sock)

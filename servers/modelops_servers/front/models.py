@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,9 @@ _SHOWN = 64
 _LOOK_SECONDS = 0.5
 _LEAVE_SECONDS = 600.0
 _REACH_SECONDS = 1.0
+_LOST_SECONDS = 0.5
+_FIRST_RETRY_SECONDS = 0.1
+_MOST_RETRY_SECONDS = 2.0
 _CONNECTING = "connecting to an engine host"
 
 Report = Callable[[dict[str, Any]], None]
@@ -198,7 +201,10 @@ class Models:
         await self.json.close()
         for task in self._tasks:
             task.cancel()
-        for replica in self._connections.values():
+        replicas = list(self._connections.values())
+        # Whose connection is lost from now on is not connected again.
+        self._connections.clear()
+        for replica in replicas:
             replica.close()
 
     # The parts of apply.
@@ -225,6 +231,7 @@ class Models:
         names = {r["id"] for r in said}
         version.replicas = [r for r in version.replicas if r.id in names]
         for id in version.standings.keys() - names:
+            version.apart.pop(id, None)
             replica = self._connections.pop(id, None)
             if replica is not None:
                 replica.close()
@@ -247,32 +254,47 @@ class Models:
         version.standings = standings
         version.resize()
 
-    def _hosted(self, version: Version, id: str, path: str) -> HostedReplica:
+    def _hosted(self, version: Version, id: str, path: str, after: float = 0.0) -> HostedReplica:
         replica = HostedReplica(id, version.signature, self.metrics.of(version.config.name))
-        replica.on_lost = lambda lost: self._lost(version, lost)
-        self._start(self._connect(version, replica, path), name=_CONNECTING)
+        replica.on_lost = lambda lost: self._lost(version, lost, path)
+        self._start(self._connect(version, replica, path, after), name=_CONNECTING)
         return replica
 
-    async def _connect(self, version: Version, replica: HostedReplica, path: str) -> None:
-        try:
-            await replica.connect(path)
-        except OSError as error:
-            # Gone already; the supervisor will say so, and under which name it comes back.
-            _log.warning("cannot connect to the engine host %s: %s", replica.id, error)
-            return
+    async def _connect(
+        self, version: Version, replica: HostedReplica, path: str, after: float
+    ) -> None:
+        """Try for as long as the supervisor tells of this host, and only while it is ready."""
+        await asyncio.sleep(after)
+        delay = _FIRST_RETRY_SECONDS
+        while self._connections.get(replica.id) is replica:
+            standing = version.standings.get(replica.id)
+            if standing is not None and standing.state == "ready":
+                try:
+                    await replica.connect(path)
+                    break
+                except OSError as error:
+                    self._not_reached(version, replica, error)
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, _MOST_RETRY_SECONDS)
         standing = version.standings.get(replica.id)
-        if standing is not None and standing.state == "ready":
+        if standing is not None and standing.state == "ready" and replica.connected:
             version.use(replica)
             self.tell()
 
-    def _lost(self, version: Version, replica: HostedReplica) -> None:
+    def _not_reached(self, version: Version, replica: HostedReplica, error: OSError) -> None:
+        told_of = self._connections.get(replica.id) is replica
+        if told_of and replica.id not in version.apart:
+            _log.warning("cannot connect to the engine host %s: %s", replica.id, error)
+            why = f"cannot connect to the engine host: {error.strerror or error}"
+            _set_apart(version, replica.id, why, "it is tried again")
+
+    def _lost(self, version: Version, replica: HostedReplica, path: str) -> None:
         version.spare(replica.id)
-        standing = version.standings.get(replica.id)
-        if standing is not None and standing.state == "ready":
-            standing.state = "failed"
-            standing.why = "the engine host has just ended"
-            standing.since = time.time()
-            standing.next = "it is restarted"
+        if self._connections.get(replica.id) is replica:
+            _set_apart(version, replica.id, "the engine host has just ended", "it is restarted")
+            # Mostly the supervisor says so in a moment, and this host is told of no more.
+            fresh = self._hosted(version, replica.id, path, after=_LOST_SECONDS)
+            self._connections[replica.id] = fresh
         self.tell()
 
     def _inline(self, version: Version, id: str) -> Standing:
@@ -335,6 +357,12 @@ _NEXT = {
     "stuck": "new requests get 503; it turns ready when the call ends, or restart the gateway",
     "failed": "mend the cause and load it again",
 }
+
+
+def _set_apart(version: Version, id: str, why: str, next: str) -> None:
+    told = version.standings.get(id)
+    if told is not None:
+        version.apart[id] = replace(told, state="failed", why=why, since=time.time(), next=next)
 
 
 def _open_files(path: Path) -> tuple[Artifact, TextInputs | None]:

@@ -59,6 +59,9 @@ class Version:
         self.check = InputCheck(artifact.manifest.signature)
         self.replicas: list[Replica] = []
         self.standings: dict[str, Standing] = {}
+        """What is told of each replica."""
+        self.apart: dict[str, Standing] = {}
+        """What this front found of replicas that are told to be ready: it cannot reach them."""
         self.draining = False
         self._metrics = metrics
         self._fronts = fronts
@@ -87,6 +90,7 @@ class Version:
         """Send requests to this replica from now on."""
         if replica not in self.replicas:
             self.replicas = [*self.replicas, replica]
+        self.apart.pop(replica.id, None)
 
     def spare(self, id: str) -> None:
         """Send nothing more to the replica of this id."""
@@ -96,21 +100,32 @@ class Version:
         """Return how this version is: as good as its best replica."""
         if self.draining:
             return Standing("", "stopping", "the server is stopping", time.time(), "")
-        usable = {r.id for r in self.replicas}
-        known = []
-        for one in self.standings.values():
-            if one.state == "ready" and one.id not in usable:
-                # Its host is said to be well, but this front has no connection to it.
-                one = Standing(
-                    one.id, "loading", "connecting to the engine host", one.since, "in a moment"
-                )
-            known.append(one)
+        known = self._seen()
         if not known:
             return Standing("", "loading", "waiting for its engine", time.time(), "in a moment")
         best = min(known)
         if self._last_answer is not None:
             best.last_progress = max(self._last_answer, best.last_progress or 0)
         return best
+
+    def _seen(self) -> list[Standing]:
+        """Return how each replica is to this front."""
+        usable = {r.id for r in self.replicas}
+        seen = []
+        for one in self.standings.values():
+            if one.state == "ready" and one.id not in usable:
+                # Its host is said to be well, but this front has no connection to it.
+                one = self.apart.get(one.id) or Standing(
+                    one.id,
+                    "loading",
+                    "connecting to the engine host",
+                    one.since,
+                    "in a moment",
+                    one.restarts,
+                    one.last_progress,
+                )
+            seen.append(one)
+        return seen
 
     def resize(self) -> None:
         """Set how many requests are admitted: those that the engines can work on, and a queue."""
@@ -217,7 +232,7 @@ class Version:
                     "restarts": r.restarts,
                     "next": r.next,
                 }
-                for r in self.standings.values()
+                for r in self._seen()
             ],
         }
 

@@ -6,7 +6,7 @@ import asyncio
 import socket
 import time
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -183,3 +183,41 @@ def test_a_slow_reader_gets_every_answer(run: Run) -> None:
             assert (await ticket.future).outputs["y"][0, 15_999] == 2 * number
 
     run(scenario)
+
+
+@run_hosted
+@pytest.mark.parametrize("turns", range(8))
+def test_close_while_it_connects_leaves_no_connection(run: Run, tmp_path: Path, turns: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        other = HostedReplica("m.2", SIGNATURE, stage.counts)
+        connecting = asyncio.ensure_future(other.connect(str(tmp_path / "s")))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        other.close()
+        await asyncio.wait([connecting], timeout=5)
+        assert isinstance(connecting.exception(), OSError | None)
+        reactor = cast(Reactor, stage.reactor)
+        await until(lambda: len(reactor._connections) == 1)
+        assert not other.connected
+
+    run(scenario)
+
+
+def test_close_does_not_wait_for_a_host_that_never_answers(tmp_path: Path) -> None:
+    async def main() -> None:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(tmp_path / "s"))
+            listener.listen()
+            replica = HostedReplica("m.1", SIGNATURE, cast(Any, None))
+            connecting = asyncio.ensure_future(replica.connect(str(tmp_path / "s")))
+            accepted, _ = await asyncio.to_thread(listener.accept)
+            await asyncio.sleep(0.05)
+            replica.close()
+            with pytest.raises(ConnectionAbortedError):
+                await asyncio.wait_for(connecting, 2)
+            with accepted:
+                accepted.settimeout(2)
+                assert accepted.recv(1) == b"A"
+                assert accepted.recv(1) == b"", "the front has left"
+
+    asyncio.run(main())
