@@ -19,6 +19,7 @@ from modelops_servers import logs
 from modelops_servers.announcement import Ready, announce
 from modelops_servers.exposure import check_exposure
 from modelops_servers.supervisor.supervisor import Supervisor
+from modelops_servers.unblocked import unblocked_stderr
 
 BACKLOG = 2048
 _STDERR = 2
@@ -49,6 +50,8 @@ def serve(
             listeners["admin"] = stack.enter_context(
                 _bound(server, server.admin_port, "--admin-port")
             )
+        # A parent that does not read its pipe must not keep this process from its children.
+        stack.enter_context(unblocked_stderr())
         logs.configure()
         asyncio.run(_run(config, listeners, progress, on_ready))
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import array
+import fcntl
 import os
 import signal
+import termios
 import time
 from pathlib import Path
 
@@ -13,18 +16,25 @@ import requests
 from running_server import Server, Starter, accepts
 from server_processes import (
     X,
+    begin,
+    free_port,
     fronts,
     gets,
+    hosts_of,
     infers,
     is_gone,
     processes,
     report,
     slowdown,
     wait_ready,
+    wait_replaced,
     wait_until,
 )
 
 pytestmark = pytest.mark.slow
+
+BREAKS = {"name": "shape", "datatype": "INT64", "shape": [2], "data": [1, 4]}
+"""A shape that four values cannot have once the model has had its way with it."""
 
 
 def spare_of(server: Server) -> psutil.Process:
@@ -155,3 +165,30 @@ def test_all_that_was_stopped_together_goes_on_together(server: Server) -> None:
     time.sleep(2)
     assert fronts(server) == front
     assert server.infer("mlp", X).ok
+
+
+def test_a_stderr_that_nobody_reads_holds_up_nobody(zoo: dict[str, Path]) -> None:
+    port = free_port()
+    # What each front and host logs goes through the supervisor, and so do its own words.
+    process = begin(str(zoo["breakable"]), str(zoo["mlp"]), port=port)
+    server = Server(process, f"http://127.0.0.1:{port}", {})
+    try:
+        wait_until(lambda: server.get("/readyz").ok, 90)
+        assert process.stderr is not None
+        with requests.Session() as session:
+            for _ in range(600):
+                path = f"/v2/models/breakable/infer?{'x' * 100}"
+                reply = session.post(server.url + path, json={"inputs": [X, BREAKS]}, timeout=60)
+                assert reply.status_code == 502
+        pipe = array.array("i", [0])
+        fcntl.ioctl(process.stderr.fileno(), termios.FIONREAD, pipe)
+        assert pipe[0] > 60_000, "the pipe is full"
+        [host] = hosts_of(server, "mlp")
+        host.kill()
+        wait_replaced(server, "mlp", host)
+        [front] = fronts(server)
+        front.kill()
+        wait_until(lambda: server.infer("mlp", X).ok)
+        assert server.stop() == 0
+    finally:
+        server.close()
