@@ -156,6 +156,15 @@ def test_a_missing_output_is_an_engine_error() -> None:
     assert "'z'" in result.message
 
 
+@pytest.mark.parametrize("dtype", ["f8", "f2", "i4", "O", ">f4"])
+def test_outputs_of_another_dtype_are_an_engine_error(dtype: str) -> None:
+    engine = Scripted(lambda x: x.astype(dtype) if x.max() > 2 else x)
+    results = answer(engine, SIGNATURE, items(1, 2, 3))
+    assert short(results) == [1, 2, EngineError]
+    assert isinstance(results[2], EngineError)
+    assert "'y' is" in results[2].message
+
+
 def test_padded_outputs_of_the_wrong_length_are_nobodys_answer(tmp_path: Path) -> None:
     engine, signature = row_models.tagger(tmp_path / "m")
     sent = tokens(signature, [[1, 2], [3, 4, 5]])

@@ -136,17 +136,6 @@ def test_who_connects_and_says_nothing_holds_nobody_up(run: Run, tmp_path: Path)
 
 
 @run_hosted
-def test_an_answer_of_the_wrong_dtype_is_an_error_and_no_ones_end(run: Run) -> None:
-    async def scenario(stage: Stage) -> None:
-        with pytest.raises(EngineError, match="float64"):
-            await stage.ask(-4, n=LARGE)
-        assert await stage.ask(1) == 2
-        await until(lambda: stage.shared == 0)
-
-    run(scenario)
-
-
-@run_hosted
 def test_bytes_that_are_no_frame_end_that_connection_only(run: Run, tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         other = HostedReplica("m.2", SIGNATURE, stage.counts)

@@ -294,6 +294,16 @@ def test_an_answer_that_comes_as_its_caller_leaves_gives_its_memory_back(run: Ru
     run(scenario)
 
 
+def test_an_answer_of_the_wrong_dtype_is_an_error_and_no_ones_end(run: Run) -> None:
+    async def scenario(stage: Stage) -> None:
+        with pytest.raises(EngineError, match="float64"):
+            await stage.ask(-4, n=LARGE)
+        assert await stage.ask(1) == 2
+        await until(lambda: stage.shared == 0)
+
+    run(scenario)
+
+
 @run_inline
 def test_what_cannot_be_loaded_says_why(run: Run) -> None:
     async def scenario(stage: Stage) -> None:
