@@ -16,20 +16,23 @@ import structlog
 
 from modelops_servers.front.auth import Keys, UnauthorizedError
 from modelops_servers.front.embeddings import EmbeddingsEndpoint
-from modelops_servers.front.exchange import Call, Reply
+from modelops_servers.front.exchange import Call, Outlet, Reply, Send, Streamed
 from modelops_servers.front.limits import ClientLeftError, HeaderMap, Receive
 from modelops_servers.front.metrics import OTHER, Metrics
 from modelops_servers.front.models import Models
 from modelops_servers.front.oip import InferEndpoint
+from modelops_servers.front.openai.routes import TEXT_ROUTES
 from modelops_servers.front.status import MethodError, answer, form_of
 
 Scope = MutableMapping[str, Any]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 INFER_ROUTE = "/v2/models/{model}/infer"
 VERSION_INFER_ROUTE = "/v2/models/{model}/versions/{version}/infer"
 EMBEDDINGS_ROUTE = "/v1/embeddings"
+
+# Answers the text routes.
+Text = Callable[[Call, str, Outlet], Awaitable[Reply | Streamed]]
 
 _PREFIX = "/v2/models/"
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}\Z")
@@ -43,7 +46,16 @@ _log = structlog.stdlib.get_logger(__name__)
 class Gateway:
     """One ASGI application over the served models."""
 
-    def __init__(self, models: Models, metrics: Metrics, keys: Keys, admin: ASGIApp) -> None:
+    def __init__(
+        self,
+        models: Models,
+        metrics: Metrics,
+        keys: Keys,
+        admin: ASGIApp,
+        text: Text | None = None,
+    ) -> None:
+        """``text`` answers the routes of text engines, where there may be any."""
+        self._text = text
         self._metrics = metrics
         self._keys = keys
         self._admin = admin
@@ -78,6 +90,14 @@ class Gateway:
                     reply = await self._infer(call, *asked)
                 status = reply.status
                 await _send(send, reply, request_id)
+            elif path in TEXT_ROUTES and self._text is not None:
+                route = path
+                if scope["method"] != "POST":
+                    raise MethodError(scope["method"], ["POST"])
+                said = await self._text(call, path, Outlet(send, request_id))
+                status = said.status
+                if isinstance(said, Reply):
+                    await _send(send, said, request_id)
             else:
                 route, status = await self._framework(scope, receive, send, request_id)
         except ClientLeftError:

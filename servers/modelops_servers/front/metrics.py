@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
 from typing import NamedTuple
 
 from prometheus_client import (
@@ -15,7 +17,11 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
@@ -24,6 +30,10 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 _SECONDS = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300,
+)  # fmt: skip
+_GAP_SECONDS = (
+    0.0005, 0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15,
+    0.2, 0.3, 0.5, 0.75, 1, 2.5, 5, 10,
 )  # fmt: skip
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -48,7 +58,9 @@ class Metrics:
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
         self._models: dict[str, ModelMetrics] = {}
+        self._texts: dict[str, TextMetrics] = {}
         self.registry.register(_Gauges(self))
+        self.registry.register(_Gaps(self._texts))
         self._duration = Histogram(
             "modelops_request_duration_seconds",
             "From the request's headers to the last byte of its answer.",
@@ -72,7 +84,7 @@ class Metrics:
         )
         self._tokens = Counter(
             "modelops_tokens_total",
-            "Tokens that models read.",
+            "Tokens that models read (prompt) and wrote (completion).",
             ("model", "kind"),
             registry=self.registry,
         )
@@ -80,6 +92,19 @@ class Metrics:
             "modelops_rejected_total",
             "Requests turned away before the engine saw them.",
             ("model", "reason"),
+            registry=self.registry,
+        )
+        self._first_token = Histogram(
+            "modelops_time_to_first_token_seconds",
+            "From the request's headers to the first token of its stream.",
+            ("model",),
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._unknown = Counter(
+            "modelops_prompts_uncounted_total",
+            "Requests whose prompt's tokens nobody could say.",
+            ("model",),
             registry=self.registry,
         )
         self._durations: dict[tuple[str, str, int], Callable[[float], None]] = {}
@@ -105,6 +130,19 @@ class Metrics:
                 batch=self._batch.labels(model),
                 tokens=self._tokens.labels(model, "prompt"),
                 rejected=lambda reason: self._rejected.labels(model, reason).inc(),
+            )
+        return found
+
+    def text(self, model: str) -> TextMetrics:
+        """Return what a text model counts beyond ``of``, from the first call on."""
+        found = self._texts.get(model)
+        if found is None:
+            self.of(model)
+            found = self._texts[model] = TextMetrics(
+                prompt=self._tokens.labels(model, "prompt"),
+                completion=self._tokens.labels(model, "completion"),
+                first_token=self._first_token.labels(model),
+                unknown=self._unknown.labels(model),
             )
         return found
 
@@ -164,3 +202,47 @@ class ModelMetrics:
     def rejected(self, reason: str) -> None:
         """A request was turned away before the engine saw it."""
         self._rejected(reason)
+
+
+class TextMetrics:
+    """What one text model counts."""
+
+    def __init__(
+        self, *, prompt: Counter, completion: Counter, first_token: Histogram, unknown: Counter
+    ) -> None:
+        self.prompt = prompt.inc
+        self.completion = completion.inc
+        self.first_token = first_token.observe
+        self.unknown = unknown.inc
+        self.gap_counts = [0] * (len(_GAP_SECONDS) + 1)
+        self.gap_seconds = 0.0
+
+    def gap(self, seconds: float, count: int) -> None:
+        """``count`` tokens came, each ``seconds`` after the one before.
+
+        On the way of every piece of every stream: a histogram's own lock and search cost more
+        than all the rest that is counted there.
+        """
+        self.gap_counts[bisect_left(_GAP_SECONDS, seconds)] += count
+        self.gap_seconds += seconds * count
+
+
+class _Gaps(Collector):
+    """The histogram of the gaps between tokens."""
+
+    def __init__(self, models: dict[str, TextMetrics]) -> None:
+        self._models = models
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield it, once there is a text model."""
+        family = HistogramMetricFamily(
+            "modelops_inter_token_latency_seconds",
+            "Between one token of a stream and the next; tokens that come together share a gap.",
+            labels=("model",),
+        )
+        for model, metrics in self._models.items():
+            sums = accumulate(metrics.gap_counts)
+            bounds = (*map(str, map(float, _GAP_SECONDS)), "+Inf")
+            family.add_metric((model,), list(zip(bounds, sums, strict=True)), metrics.gap_seconds)
+        if self._models:
+            yield family

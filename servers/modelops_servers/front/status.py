@@ -28,6 +28,7 @@ Form = Literal["oip", "openai"]
 Headers = list[tuple[bytes, bytes]]
 
 JSON = (b"content-type", b"application/json")
+_OPENAI = ("/v1/", "/tokenize", "/detokenize")
 _INTERNAL = "internal error; the server's log has it under this request's X-Request-Id"
 
 
@@ -66,7 +67,8 @@ _STATUS: tuple[tuple[type[ModelopsError], int, str], ...] = (
     (DeadlineError, 504, "timeout_error"),
     (EngineError, 502, "engine_error"),
 )
-_RETRY_AFTER = 5
+RETRY_AFTER_SECONDS = 5
+"""When to come back to what is not ready, where nobody knows better."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ def answer(error: BaseException, form: Form, *, request_id: str = "") -> ErrorAn
     if isinstance(error, MethodError):
         headers.append((b"allow", ", ".join(error.allowed).encode()))
     if status == 503:
-        wait = error.retry_after if isinstance(error, QueueFullError) else _RETRY_AFTER
+        wait = error.retry_after if isinstance(error, QueueFullError) else RETRY_AFTER_SECONDS
         headers.append((b"retry-after", str(wait).encode()))
     if status in (408, 413):
         headers.append((b"connection", b"close"))
@@ -107,7 +109,7 @@ def answer(error: BaseException, form: Form, *, request_id: str = "") -> ErrorAn
 
 def form_of(path: str) -> Form:
     """Return the form in which a client of ``path`` expects its errors."""
-    return "openai" if path.startswith("/v1/") else "oip"
+    return "openai" if path.startswith(_OPENAI) else "oip"
 
 
 def _param_and_code(error: BaseException) -> tuple[str | None, str | None]:
