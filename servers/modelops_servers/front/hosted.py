@@ -39,7 +39,6 @@ class HostedReplica(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._pending: dict[int, _Pending] = {}
         self._last_id = 0
-        self._out: list[bytes] = []
         self._reader = FrameReader()
         self._closed = False
         self._waking: asyncio.Future[None] | None = None
@@ -177,15 +176,9 @@ class HostedReplica(asyncio.Protocol):
         self.on_lost(self)
 
     def _write(self, frame: bytes) -> None:
-        # What one turn of the loop sends goes out in one call.
-        if not self._out:
-            self._loop.call_soon(self._flush)
-        self._out.append(frame)
-
-    def _flush(self) -> None:
-        out, self._out = self._out, []
+        # uvloop sends at the end of the loop's turn, and then all of it in one call.
         if self._transport is not None:
-            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+            self._transport.write(frame)
 
     def _on_frame(self, frame: Frame) -> None:
         pending = self._pending.pop(frame.id, None)

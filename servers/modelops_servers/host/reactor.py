@@ -32,7 +32,8 @@ from modelops_servers.pulse import Pulse
 
 _log = logging.getLogger(__name__)
 
-_READ_BYTES = 2**20
+# A larger buffer is fetched from the system and given back at every read, for 20 µs.
+_READ_BYTES = 2**16
 _HANDSHAKE_SECONDS = 5.0
 _ACCEPT_AGAIN_SECONDS = 0.2
 
