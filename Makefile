@@ -1,6 +1,6 @@
 # What a person types in this repository. PYTHON chooses the interpreter of .venv.
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench clean venv
+.PHONY: help demo test lint format bench locks clean venv
 export PYTHON
 BIN := .venv/bin
 
@@ -33,6 +33,9 @@ bench: venv ## Measure export, inference and the gateway beside their peers (20 
 	$(BIN)/python benchmarks/bench_stages.py
 	$(BIN)/python benchmarks/bench_tensors.py
 	$(BIN)/python benchmarks/soak.py
+
+locks: venv ## Renew the locked versions of the engine environments (needs the network)
+	$(BIN)/python scripts/lock_engines.py
 
 clean: ## Remove builds and caches (artifacts/, reports/ and .venv stay)
 	rm -rf build dist .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

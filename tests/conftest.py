@@ -1,4 +1,4 @@
-"""What every test gets: no network, a trust store of its own, and skips that can be forbidden."""
+"""What every test gets: no network, stores that are not the user's, skips that can be forbidden."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 os.environ["NO_COLOR"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+# Inside .venv, so that it goes with it and is made only once.
+_ENGINES = Path(sys.prefix) / "engines"
 _FORBID_SKIPS = os.environ.get("MODELOPS_FORBID_SKIPS") == "1"
 
 
@@ -31,6 +33,25 @@ def trust_store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
     path = tmp_path_factory.mktemp("trust") / "trust.json"
     monkeypatch.setenv("MODELOPS_TRUST_STORE", str(path))
     return path
+
+
+@pytest.fixture(autouse=True)
+def engines_folder(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let each test, and the commands it starts, see the engines of the tests, not the user's."""
+    monkeypatch.setenv("MODELOPS_ENGINES_DIR", str(_ENGINES))
+    return _ENGINES
+
+
+@pytest.fixture(scope="session")
+def vllm_installed() -> Path:
+    """Install vLLM by the real command, once for all runs of all tests; return the folder.
+
+    The first time takes minutes: a test that uses it needs ``@pytest.mark.timeout(1500)``. What
+    runs it is ``modelops.environments.find_environment("vllm")``.
+    """
+    command = [sys.executable, "-m", "modelops", "engine", "install", "vllm"]
+    subprocess.run([*command, "--engines-dir", str(_ENGINES)], check=True, timeout=1400)
+    return _ENGINES
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,8 @@ from model_zoo import Frames
 GOLDEN = Path(__file__).parents[1] / "golden" / "help"
 COMMANDS = [
     "init", "export", "inspect", "verify", "bench", "serve", "status", "config check",
-    "config schema", "loadtest", "trust", "doctor",
+    "config schema", "loadtest", "engine install", "engine list", "engine remove", "trust",
+    "doctor",
 ]  # fmt: skip
 
 
@@ -71,6 +72,10 @@ def test_help_is_the_golden_one_and_has_examples(command: str) -> None:
         (["status", "http://127.0.0.1:9"], 5),
         (["status", "ftp://x"], 2),
         (["trust"], 2),
+        (["engine", "install", "nonsense"], 2),
+        (["engine", "install", "vllm", "--build", "nonsense"], 2),
+        (["engine", "install", "vllm", "--python", "nowhere", "--engines-dir", "/dev/null"], 5),
+        (["engine", "remove", "vllm", "--engines-dir", "/dev/null"], 3),
         (["loadtest", "http://127.0.0.1:9", "--scenario", "embeddings"], 7),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),

@@ -12,6 +12,7 @@ from modelops.cli import (
     bench,
     config,
     doctor,
+    engine,
     export,
     loadtest,
     look,
@@ -65,6 +66,7 @@ app.command()(serve.serve)
 app.command()(status.status)
 app.add_typer(config.app)
 app.command()(loadtest.loadtest)
+app.add_typer(engine.app)
 app.command()(trust.trust)
 app.command()(doctor.doctor)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from modelops.artifact.trust_store import store_path, trusted
+from modelops.doctor.engines import engine_findings
 from modelops.doctor.findings import Diagnosis, Finding
 from modelops.doctor.machine import look, machine_findings
 from modelops.doctor.packages import package_findings
@@ -11,7 +12,7 @@ from modelops.progress import Progress, silent
 
 
 def examine(progress: Progress = silent) -> Diagnosis:
-    """Look at the machine, the extras, what is in their way, and the trust store.
+    """Look at the machine, the extras, what is in their way, the engines, and the trust store.
 
     Libraries are imported and sessions made in child processes only; it takes some seconds.
     """
@@ -20,6 +21,7 @@ def examine(progress: Progress = silent) -> Diagnosis:
     findings = [*machine_findings(machine)]
     progress("importing what is installed, in a process of its own")
     findings += package_findings(machine)
+    findings += engine_findings()
     findings.append(_trust())
     return Diagnosis(machine=machine, findings=tuple(findings))
 
