@@ -49,6 +49,10 @@ def event(data: str) -> bytes:
     return f"data: {data}\n\n".encode()
 
 
+TOKENS = [event(token(t)) for t in ("日本", "語", "🙂", "ok")]
+STREAM = [event(ROLE), *TOKENS, event(STOP), DONE]
+
+
 class Exchange:
     """One request, and the connection to answer it on."""
 
@@ -208,6 +212,22 @@ class ScriptedUpstream:
 async def silent(exchange: Exchange) -> None:
     """Take the request, and say nothing."""
     await exchange.left()
+
+
+async def endless(exchange: Exchange) -> None:
+    """Write a token every 20 ms, until nobody takes them."""
+    await exchange.head()
+    while True:
+        await exchange.piece(TOKENS[0])
+        await asyncio.sleep(0.02)
+
+
+async def whole_stream(exchange: Exchange) -> None:
+    """Write ``STREAM``, and count a prompt's tokens when asked."""
+    if exchange.path == "/tokenize":
+        await exchange.answer({"count": 11, "max_model_len": 4096, "tokens": [1] * 11})
+    else:
+        await exchange.stream(*STREAM)
 
 
 @contextlib.contextmanager

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pydantic import SecretStr
-from raw_http import Running, running
+from raw_http import Reader, Running, running
 from scripted_upstream import Script, ScriptedUpstream, scripted
 
 from modelops.config import LimitsConfig
@@ -22,6 +23,8 @@ from modelops_servers.front.openai.endpoint import TextEndpoint
 from modelops_servers.front.openai.settings import UpstreamSettings
 from modelops_servers.front.openai.upstream import Upstream
 from modelops_servers.front.overload import QueueFullError
+
+CHAT = "/v1/chat/completions"
 
 
 @dataclass
@@ -72,7 +75,7 @@ class Stage:
     def tokens(self, kind: str) -> float:
         return self.value("modelops_tokens_total", kind=kind)
 
-    def status_count(self, status: int, route: str = "/v1/chat/completions") -> float:
+    def status_count(self, status: int, route: str = CHAT) -> float:
         return self.value(
             "modelops_request_duration_seconds_count", route=route, status=str(status)
         )
@@ -142,3 +145,31 @@ class Closing:
         with server.connect() as link:
             link.sendall(b"GET /close HTTP/1.1\r\nHost: x\r\n\r\n")
             assert link.recv(100).startswith(b"HTTP/1.1 204")
+
+
+def body(**fields: Any) -> bytes:
+    """A chat's request."""
+    whole = {"model": "chat", "messages": [{"role": "user", "content": "hi"}], **fields}
+    return json.dumps(whole).encode()
+
+
+def request(data: bytes, path: str = CHAT, *lines: bytes) -> bytes:
+    """``data`` as it goes over the wire, with further header lines."""
+    head = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n" % (path.encode(), len(data))
+    return head + b"".join(line + b"\r\n" for line in lines) + b"\r\n" + data
+
+
+def ask(on: Stage, data: bytes, path: str = CHAT, *lines: bytes) -> tuple[int, Any, bytes]:
+    """One request on a connection of its own; its status, headers and body."""
+    with on.server.connect() as link:
+        link.sendall(request(data, path, *lines))
+        return Reader(link).answer()
+
+
+def error_of(answer: tuple[int, Any, bytes], status: int) -> dict[str, Any]:
+    """The answer is an error in OpenAI's form."""
+    assert answer[0] == status, answer
+    assert answer[1]["content-type"] == "application/json"
+    error: dict[str, Any] = json.loads(answer[2])["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    return error

@@ -40,11 +40,17 @@ class Account:
         self.body = body
         """The request, as its engine got it."""
         self.reached = False
-        """Whether the engine has taken the request."""
+        """Whether the engine may have worked on the request."""
         self.whole = False
         """Whether the answer came in one piece, and all of it."""
         self.scanner: StreamScanner | None = None
         self.usage = Usage()
+
+    def sent(self, status: int) -> None:
+        """Take down that the engine has begun to answer."""
+        self.reached = status < 400
+        if len(self.body) > _MOST_BODY_BYTES:
+            self.body = b""  # not to be sent again, and not to be kept while its answer comes
 
 
 class Accounts:
@@ -90,7 +96,7 @@ class Accounts:
         return (
             account.model.tokenizes
             and len(self._tasks) < _MOST_WAITING
-            and len(account.body) <= _MOST_BODY_BYTES
+            and 0 < len(account.body) <= _MOST_BODY_BYTES
         )
 
     async def _ask(self, account: Account) -> None:

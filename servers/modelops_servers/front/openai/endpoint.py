@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import structlog
 
 from modelops.config import LimitsConfig
-from modelops.errors import EngineError
+from modelops.errors import DeadlineError, EngineError
 from modelops_servers.front.exchange import Call, Outlet, Reply, Streamed
 from modelops_servers.front.json_process import DECODED_ON_LOOP_BYTES, JsonProcess
 from modelops_servers.front.limits import ClientLeftError, read_body
 from modelops_servers.front.openai import headers as heads
 from modelops_servers.front.openai.accounts import Account, Accounts
-from modelops_servers.front.openai.failures import failed_answer, failure_event, status_of
+from modelops_servers.front.openai.failures import failed_answer, failure_event
 from modelops_servers.front.openai.model import Find, TextModel
 from modelops_servers.front.openai.request import TextRequest, read, renamed
 from modelops_servers.front.openai.scanner import StreamScanner
@@ -44,6 +44,22 @@ class TextEndpoint:
 
     async def __call__(self, call: Call, path: str, outlet: Outlet) -> Reply | Streamed:
         """Answer one request; whatever is raised, nothing of an answer is out yet."""
+        asked, account = await self._taken(call)
+        try:
+            return await self._admitted(call, path, outlet, asked, account)
+        except ClientLeftError:
+            raise
+        except Exception as error:
+            if not outlet.started:
+                raise
+            return await _fail(error, path, outlet, account)
+
+    async def close(self) -> None:
+        """Give up what is still being counted."""
+        await self._accounts.close()
+
+    async def _taken(self, call: Call) -> tuple[TextRequest, Account]:
+        """Read the request and find its model; the body is as its engine is to get it."""
         limits = self._limits
         body = await read_body(
             call.receive, call.headers, limits.max_json_bytes, limits.request_seconds
@@ -58,19 +74,7 @@ class TextEndpoint:
                 body = await self._json.run(renamed, body, asked, model.engine_name)
             else:
                 body = renamed(body, asked, model.engine_name)
-        account = Account(model, body)
-        try:
-            return await self._admitted(call, path, outlet, asked, account)
-        except ClientLeftError:
-            raise
-        except Exception as error:
-            if not outlet.started:
-                raise
-            return await _fail(error, path, outlet, account)
-
-    async def close(self) -> None:
-        """Give up what is still being counted."""
-        await self._accounts.close()
+        return asked, Account(model, body)
 
     async def _admitted(
         self, call: Call, path: str, outlet: Outlet, asked: TextRequest, account: Account
@@ -87,17 +91,24 @@ class TextEndpoint:
     async def _answer(
         self, call: Call, path: str, outlet: Outlet, asked: TextRequest, account: Account
     ) -> Reply | Streamed:
-        answer = await account.model.engine().open(
-            "POST",
-            path,
-            headers=heads.to_engine(call.headers, outlet.request_id),
-            body=account.body,
-            deadline=call.deadline,
-            streams=asked.streams,
-        )
+        account.reached = True
         try:
-            account.reached = answer.status < 400
-            if account.reached and _streams(answer):
+            answer = await account.model.engine().open(
+                "POST",
+                path,
+                headers=heads.to_engine(call.headers, outlet.request_id),
+                body=account.body,
+                deadline=call.deadline,
+                streams=asked.streams,
+            )
+        except DeadlineError:
+            raise
+        except EngineError:
+            account.reached = False
+            raise
+        try:
+            account.sent(answer.status)
+            if answer.status < 400 and _streams(answer):
                 return await _relay(call, outlet, answer, account)
             return await self._whole(answer, account)
         finally:
@@ -166,9 +177,10 @@ async def _fail(error: Exception, path: str, outlet: Outlet, account: Account) -
     )
     scanner = account.scanner
     apart = scanner is not None and not scanner.between_events
-    await outlet.write(failure_event(error, path, request_id, apart=apart))
+    status, event = failure_event(error, path, request_id, apart=apart)
+    await outlet.write(event)
     await outlet.end()
-    return Streamed(status_of(error))
+    return Streamed(status)
 
 
 def _check(model: TextModel, asked: TextRequest) -> None:

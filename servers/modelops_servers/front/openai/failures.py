@@ -14,6 +14,9 @@ from modelops_servers.front.status import RETRY_AFTER_SECONDS, NoRouteError, ans
 
 _SHOWN = 512
 _RETRIED = (429, 503)
+# The protocols that name their events.
+_RESPONSES = "/v1/responses"
+_NAMED = (_RESPONSES, "/v1/messages")
 # An engine's own failures; 500 is for this gateway's.
 _ENGINE_FAILED = (500, 502)
 # It is the gateway that the engine does not let in: the client can do nothing about it.
@@ -38,24 +41,23 @@ def failed_answer(status: int, headers: RawHeaders, body: bytes) -> Reply:
     return Reply([body], told, 502 if status in _ENGINE_FAILED else status)
 
 
-def failure_event(error: BaseException, path: str, request_id: str, *, apart: bool) -> bytes:
-    """Return the event that ends a stream as failed; ``apart`` where another is not whole."""
+def failure_event(
+    error: BaseException, path: str, request_id: str, *, apart: bool
+) -> tuple[int, bytes]:
+    """Return the status that ``error`` would have had, and the event that says it in a stream.
+
+    ``apart`` where another event is not whole, which this must not be taken for a part of.
+    """
     failure = answer(error, "openai", request_id=request_id)
     said: dict[str, Any] = orjson.loads(failure.body)
     said["error"]["code"] = said["error"]["code"] or failure.status
-    if path in ("/v1/responses", "/v1/messages"):
-        # These protocols name their events.
-        detail = {} if path == "/v1/messages" else said["error"]
+    if path in _NAMED:
+        detail = said["error"] if path == _RESPONSES else {}
         said = {**detail, "type": "error", **said}
         event = b"event: error\ndata: %s\n\n" % orjson.dumps(said)
     else:
         event = b"data: %s\n\n" % orjson.dumps(said)
-    return b"\n\n" + event if apart else event
-
-
-def status_of(error: BaseException) -> int:
-    """Return the status that ``error`` would have had before the first byte."""
-    return answer(error, "openai").status
+    return failure.status, b"\n\n" + event if apart else event
 
 
 def _in_form(body: bytes) -> bool:
