@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from modelops_servers.front.json_object import json_object
 from modelops_servers.front.status import FieldError
 
 MAX_ITEMS = 2048
@@ -35,12 +36,7 @@ def parse(body: bytes | memoryview) -> EmbeddingRequest:
     Raises:
         FieldError: a field is missing or off; it is named.
     """
-    try:
-        data = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise FieldError(f"the body is not JSON: {error}", param="body") from error
-    if not isinstance(data, dict):
-        raise FieldError("the body is a JSON object", param="body")
+    data = json_object(body, lambda message: FieldError(message, param="body"))
     model = data.get("model")
     if not isinstance(model, str):
         raise FieldError("you must name a model", param="model")

@@ -15,6 +15,7 @@ from modelops.errors import RequestError
 from modelops.signature import Signature, TensorSpec
 from modelops_servers.dataplane.packed_strings import PackedStrings
 from modelops_servers.dataplane.strings import LENGTH_BYTES
+from modelops_servers.front.json_object import json_object
 from modelops_servers.front.tensor_codec import (
     Array,
     check_strings,
@@ -79,7 +80,7 @@ def decode_request(
         raise RequestError(
             f"Inference-Header-Content-Length is {json_length}, but the body has {len(view)} bytes"
         )
-    head = _parse(view if json_length is None else view[:json_length])
+    head = json_object(view if json_length is None else view[:json_length])
     rest = view[len(view) if json_length is None else json_length :]
     parameters = _parameters(head, "the request")
     inputs = head.get("inputs")
@@ -230,16 +231,6 @@ def _requested(
         binary = _flag(options, "binary_data", f"output {shown(name)}", default)
         wanted.append(RequestedOutput(name, binary))
     return tuple(wanted)
-
-
-def _parse(text: memoryview) -> dict[str, Any]:
-    try:
-        head = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise RequestError(f"the body is not JSON: {error}") from error
-    if not isinstance(head, dict):
-        raise RequestError("the JSON of a request is an object")
-    return head
 
 
 def _parameters(owner: Mapping[str, Any], what: str) -> dict[str, Any]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-import orjson
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from modelops.errors import EngineError, ModelNotFoundError, ModelopsError, RequestError
 from modelops_servers.front.health import model_reports
+from modelops_servers.front.json_object import json_object
 from modelops_servers.front.json_response import Json
 from modelops_servers.front.limits import BodyTooLargeError, ClientLeftError, read_body
 from modelops_servers.front.models import Models
@@ -109,10 +109,4 @@ async def _body(request: Request, models: Models) -> dict[str, Any]:
         raise BodyTooLargeError(f"{error.message}; {_NOT_SENT}") from error
     if not bytes(text).strip():
         return {}
-    try:
-        said = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise RequestError(f"the body is not JSON: {error}") from error
-    if not isinstance(said, dict):
-        raise RequestError("the body is a JSON object")
-    return said
+    return json_object(text)
