@@ -37,7 +37,8 @@ class EmbeddingsEndpoint:
         else:
             request = parse(body)
         found = self._models.find(request.model)
-        call.model = name = found.config.name
+        name = found.config.name
+        call.model, call.version = name, found.number
         text = found.text
         if text is None:
             raise FieldError(
@@ -59,7 +60,7 @@ class EmbeddingsEndpoint:
                 vectors = await _vectors(found, batches, count, call.deadline)
         finally:
             found.leave()
-        self._models.metrics.of(name).tokens(tokens)
+        self._models.metrics.of(name, found.number).tokens(tokens)
         answer = request.model, vectors, request.encoding_format, tokens
         if vectors.size > ENCODED_ON_LOOP_VALUES:
             return Reply([await self._models.json.run(encode, *answer)], [JSON])

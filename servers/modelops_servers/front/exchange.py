@@ -12,9 +12,9 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class Call:
-    """One request on a hot route; ``model`` is set once it is known, for the metrics."""
+    """One request on a hot route; ``model`` and ``version`` are set once known, for the metrics."""
 
-    __slots__ = ("began", "deadline", "headers", "model", "receive")
+    __slots__ = ("began", "deadline", "headers", "model", "receive", "version")
 
     def __init__(self, receive: Receive, headers: HeaderMap, seconds: float) -> None:
         self.receive = receive
@@ -22,6 +22,7 @@ class Call:
         self.began = time.monotonic()
         self.deadline = self.began + seconds
         self.model = ""
+        self.version = ""
 
 
 class Reply:

@@ -116,7 +116,8 @@ class Gateway:
                     error=str(error)[:1024],
                 )
             await _send(send, Reply([failure.body], failure.headers, status), request_id)
-        self._metrics.request(call.model, route, status, time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+        self._metrics.request(call.model, route, status, seconds, call.version)
 
     async def _framework(
         self, scope: Scope, receive: Receive, send: Send, request_id: bytes

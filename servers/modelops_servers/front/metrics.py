@@ -15,6 +15,7 @@ from prometheus_client import (
     Metric,
     PlatformCollector,
     ProcessCollector,
+    Summary,
     generate_latest,
 )
 from prometheus_client.core import (
@@ -57,7 +58,8 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
-        self._models: dict[str, ModelMetrics] = {}
+        self._names: set[str] = set()
+        self._models: dict[tuple[str, str], ModelMetrics] = {}
         self._texts: dict[str, TextMetrics] = {}
         self.registry.register(_Gauges(self))
         self.registry.register(_Gaps(self._texts))
@@ -80,6 +82,20 @@ class Metrics:
             "Items that the engine answered in one call.",
             ("model",),
             buckets=_SIZES,
+            registry=self.registry,
+        )
+        # No histograms: a version more at every reload must not be a hundred series more.
+        self._seconds_of_version = Summary(
+            "modelops_version_seconds",
+            "Times of one version's requests: answered (success), not answered (fail), waited "
+            "for the engine (queue).",
+            ("model", "version", "part"),
+            registry=self.registry,
+        )
+        self._batch_of_version = Summary(
+            "modelops_version_batch_size",
+            "Items that one version's engine answered in one call.",
+            ("model", "version"),
             registry=self.registry,
         )
         self._tokens = Counter(
@@ -109,9 +125,14 @@ class Metrics:
         )
         self._durations: dict[tuple[str, str, int], Callable[[float], None]] = {}
 
-    def request(self, model: str, route: str, status: int, seconds: float) -> None:
+    def request(
+        self, model: str, route: str, status: int, seconds: float, version: str = ""
+    ) -> None:
         """Count one finished request; a model that is not configured counts as ``other``."""
-        key = (model if model in self._models else OTHER, route, status)
+        of_version = self._models.get((model, version))
+        if of_version is not None:
+            of_version.request(status, seconds)
+        key = (model if model in self._names else OTHER, route, status)
         observe = self._durations.get(key)
         if observe is None:
             observe = self._durations[key] = self._duration.labels(*map(str, key)).observe
@@ -121,13 +142,17 @@ class Metrics:
         """Count a request turned away for no one model's sake; ``reason`` is one of a few words."""
         self._rejected.labels(OTHER, reason).inc()
 
-    def of(self, model: str) -> ModelMetrics:
-        """Return the children of one model of the configuration."""
-        found = self._models.get(model)
+    def of(self, model: str, version: str) -> ModelMetrics:
+        """Return the children of one version of a model of the configuration."""
+        found = self._models.get((model, version))
         if found is None:
-            found = self._models[model] = ModelMetrics(
-                queue=self._queue.labels(model),
-                batch=self._batch.labels(model),
+            self._names.add(model)
+            seconds = self._seconds_of_version.labels
+            found = self._models[model, version] = ModelMetrics(
+                queue=(self._queue.labels(model), seconds(model, version, "queue")),
+                batch=(self._batch.labels(model), self._batch_of_version.labels(model, version)),
+                success=seconds(model, version, "success"),
+                fail=seconds(model, version, "fail"),
                 tokens=self._tokens.labels(model, "prompt"),
                 rejected=lambda reason: self._rejected.labels(model, reason).inc(),
             )
@@ -137,7 +162,7 @@ class Metrics:
         """Return what a text model counts beyond ``of``, from the first call on."""
         found = self._texts.get(model)
         if found is None:
-            self.of(model)
+            self._names.add(model)
             found = self._texts[model] = TextMetrics(
                 prompt=self._tokens.labels(model, "prompt"),
                 completion=self._tokens.labels(model, "completion"),
@@ -180,24 +205,41 @@ class _Gauges(Collector):
 
 
 class ModelMetrics:
-    """What one model counts; a ``modelops_servers.front.replica.Observer``."""
+    """What one version of a model counts; a ``modelops_servers.front.replica.Observer``.
+
+    ``queue`` and ``batch`` are the model's and the version's own.
+    """
 
     def __init__(
         self,
         *,
-        queue: Histogram,
-        batch: Histogram,
+        queue: tuple[Histogram, Summary],
+        batch: tuple[Histogram, Summary],
+        success: Summary,
+        fail: Summary,
         tokens: Counter,
         rejected: Callable[[str], None],
     ) -> None:
-        self.queued = queue.observe
+        self._queue = queue
         self._batch = batch
+        self._success = success
+        self._fail = fail
         self.tokens = tokens.inc
         self._rejected = rejected
 
+    def request(self, status: int, seconds: float) -> None:
+        """A request for this version is over."""
+        (self._success if status == 200 else self._fail).observe(seconds)
+
+    def queued(self, seconds: float) -> None:
+        """A request waited this long for the engine."""
+        for one in self._queue:
+            one.observe(seconds)
+
     def batch(self, size: int) -> None:
         """The engine answered this many items in one call."""
-        self._batch.observe(size)
+        for one in self._batch:
+            one.observe(size)
 
     def rejected(self, reason: str) -> None:
         """A request was turned away before the engine saw it."""

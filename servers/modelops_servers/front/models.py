@@ -18,7 +18,8 @@ from modelops_servers.front.hosted import HostedReplica
 from modelops_servers.front.inline import InlineReplica
 from modelops_servers.front.json_process import JsonProcess
 from modelops_servers.front.metrics import Metrics
-from modelops_servers.front.version import Standing, Version
+from modelops_servers.front.standing import Standing
+from modelops_servers.front.version import Version
 from modelops_servers.text import TOKENIZER, TextInputs
 
 _log = logging.getLogger(__name__)
@@ -222,7 +223,7 @@ class Models:
                     message = {"event": "failed", "id": replica["id"], "error": told(known)}
                     self._report(message)
             return known.message
-        metrics = self.metrics.of(config.name)
+        metrics = self.metrics.of(config.name, said["version"])
         version = Version(config, artifact, text, metrics, self._fronts)
         version.draining = self._draining
         return version
@@ -255,7 +256,8 @@ class Models:
         version.resize()
 
     def _hosted(self, version: Version, id: str, path: str, after: float = 0.0) -> HostedReplica:
-        replica = HostedReplica(id, version.signature, self.metrics.of(version.config.name))
+        metrics = self.metrics.of(version.config.name, version.number)
+        replica = HostedReplica(id, version.signature, metrics)
         replica.on_lost = lambda lost: self._lost(version, lost, path)
         self._start(self._connect(version, replica, path, after), name=_CONNECTING)
         return replica
@@ -302,7 +304,7 @@ class Models:
             from modelops_servers.loading import prepare
 
             config = version.config.model_copy(update={"source": version.artifact.path})
-            metrics = self.metrics.of(config.name)
+            metrics = self.metrics.of(config.name, version.number)
             replica = InlineReplica(id, lambda: prepare(config), metrics)
             self._connections[id] = replica
             standing = Standing(id, "loading", "starting the engine", time.time(), "")

@@ -50,12 +50,13 @@ class InferEndpoint:
     async def __call__(self, call: Call, name: str, version: str | None) -> Reply:
         """Answer one infer request for model ``name``."""
         found = self._models.find(name, version)
-        call.model = found.config.name
+        call.model, call.version = found.config.name, found.number
         body = _Body(found, call.headers, self._models.limits)
         try:
             data = await body.read(call)
             # While it came, another version may have taken the place of the one that was found.
             found = self._models.find(name, version)
+            call.version = found.number
             found.admit()
             try:
                 request = await self._decode(data, found, body.json_length)

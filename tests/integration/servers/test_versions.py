@@ -138,7 +138,13 @@ def test_a_version_has_its_own_statistics_entry(served: Server) -> None:
     with triton.InferenceServerClient(address) as client:
         both = client.get_inference_statistics("m")["model_stats"]
         assert [s["version"] for s in both] == ["1", "2"]
+        before = [s["inference_stats"]["success"]["count"] for s in both]
+        for _ in range(3):
+            assert version_of(served.infer("m/versions/1", X)) == "1"
         (one,) = client.get_inference_statistics("m", "1")["model_stats"]
+        (two,) = client.get_inference_statistics("m", "2")["model_stats"]
+        after = [s["inference_stats"]["success"]["count"] for s in (one, two)]
+        assert after == [before[0] + 3, before[1]]
         assert one["version"] == "1"
         assert client.is_model_ready("m", "1")
         assert not client.is_model_ready("broken")

@@ -18,7 +18,8 @@ from modelops.protocols import State
 from modelops.signature import DimRange, Signature, TensorSpec
 from modelops_servers.front.overload import QueueFullError
 from modelops_servers.front.replica import Answer
-from modelops_servers.front.version import Standing, Version
+from modelops_servers.front.standing import Standing
+from modelops_servers.front.version import Version
 
 SIGNATURE = Signature(
     inputs=(TensorSpec(name="x", dtype="float32", shape=("batch", 2)),),
@@ -80,7 +81,9 @@ def version(*replicas: ScriptedReplica, fronts: int = 1, **admission: Any) -> Ve
         engine="e",
         admission=AdmissionConfig(**{"max_in_flight": 1, "max_queue": 2, **admission}),
     )
-    artifact = SimpleNamespace(version=1, manifest=SimpleNamespace(signature=SIGNATURE))
+    artifact = SimpleNamespace(
+        version=1, path=Path("m/1"), manifest=SimpleNamespace(signature=SIGNATURE)
+    )
     made = Version(config, cast(Any, artifact), None, cast(Any, Counts()), fronts)
     made.replicas = list(cast(Any, replicas))
     made.standings = {r.id: standing(r.id, "ready") for r in replicas}
@@ -88,7 +91,7 @@ def version(*replicas: ScriptedReplica, fronts: int = 1, **admission: Any) -> Ve
 
 
 def reasons(of: Version) -> list[str]:
-    return cast(Counts, of._metrics).reasons
+    return cast(Counts, of._rejections).reasons
 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:
