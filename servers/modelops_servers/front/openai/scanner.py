@@ -105,12 +105,27 @@ class StreamScanner:
 
     def _events(self, region: bytes) -> None:
         """Take whole events whose lines end with LF."""
-        if self.tokens and not any(mark in region for mark in _MARKS):
-            count = region.count(b"\n\ndata:") + 1
-            if region.count(b"\n") == 2 * count and region.startswith(b"data:"):
-                self.tokens += count  # each of them is one line of data
-                return
-        for event in region.split(b"\n\n"):
+        begin = 0
+        while not self.tokens and begin < len(region):
+            end = region.find(b"\n\n", begin)
+            end = len(region) if end < 0 else end + 2
+            self._event(region[begin:end])
+            begin = end
+        plain = len(region)
+        for mark in _MARKS:
+            at = region.find(mark, begin, plain)
+            if at >= 0:
+                plain = at
+        if plain < len(region):
+            # Most streams have marks in their last events only; those before are as plain as ever.
+            plain = region.rfind(b"\n\n", begin, plain) + 2
+        plain = max(plain, begin)
+        count = region.count(b"\n\ndata:", begin, plain) + 1
+        regular = region.count(b"\n", begin, plain) == 2 * count
+        if regular and region.startswith(b"data:", begin):
+            self.tokens += count  # each of them is one line of data
+            begin = plain
+        for event in region[begin:].split(b"\n\n"):
             self._event(event)
 
     def _bound(self) -> None:
