@@ -28,6 +28,7 @@ from modelops_servers.front.replica import Answer
 from modelops_servers.front.tensor_codec import check_strings
 
 COUNT = 500_000
+TRIES = 6
 STRINGS = signature_of("string", "n")
 HALF_A_MILLION = np.array([b"", *(b"w%d" % i for i in range(1, COUNT))], dtype=object)
 PACKED = strings.pack(HALF_A_MILLION)
@@ -120,8 +121,8 @@ def test_half_a_million_strings_hold_up_nothing_else(give: Give, binary: bool) -
         async def work() -> None:
             replies[:] = [await asked(model, body, headers)]
 
-        LOOSE[:] = [np.array(HALF_A_MILLION.tolist(), dtype=object) for _ in range(3)]
-        worst = await stalls(work)
+        LOOSE[:] = [np.array(HALF_A_MILLION.tolist(), dtype=object) for _ in range(TRIES)]
+        worst = await stalls(work, TRIES)
         assert opened(model.got["x"]).tolist() == HALF_A_MILLION.tolist()
         answer = b"".join(replies[0].parts)
         if binary:
