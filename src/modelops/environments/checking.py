@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from modelops.environments.catalogue import Engine
-from modelops.environments.children import environment_of
+from modelops.environments.children import environment_of, start_tied
 from modelops.environments.record import Record
 from modelops.errors import MissingEnvironmentError
 from modelops.progress import Progress, silent
@@ -102,15 +102,7 @@ def probe(
     Raises:
         MissingEnvironmentError: it cannot be used; the message has the step and the last line.
     """
-    process = subprocess.Popen(
-        [str(python), "-P", str(engine.probe)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env=environment_of(python, engine.variables),
-    )
+    process = start_tied(python, str(engine.probe), variables=engine.variables)
     facts: dict[str, Any] = {}
     step, last = "starting it", "it said nothing"
     watchdog = _Watchdog(process, timeout)

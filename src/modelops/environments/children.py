@@ -57,13 +57,17 @@ def our_pip() -> Path | None:
 
 
 def start_tied(
-    python: Path, what: str, *arguments: str, temporary: Path | None = None
+    python: Path,
+    what: str,
+    *arguments: str,
+    temporary: Path | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[str]:
     """Start a module or a ``.py`` file with ``python``; it dies with this process.
 
     stdout and stderr are one pipe; ``temporary`` is where it keeps temporary files.
     """
-    environment = environment_of(python, {})
+    environment = environment_of(python, variables or {})
     for name in _PIP_UNSET:
         environment.pop(name, None)
     # The lock is all the constraint there is; one meant for another project would be in its way.
