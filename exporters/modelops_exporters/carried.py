@@ -26,7 +26,12 @@ def _clean(path: Path) -> Path | bytes:
     if not isinstance(value, dict) or not any(_tells(value.get(key)) for key in _WHERE):
         return path
     kept = {k: v for k, v in value.items() if k not in _WHERE or not _tells(v)}
-    return (json.dumps(kept, ensure_ascii=False, indent=2) + "\n").encode()
+    return json_bytes(kept)
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return a JSON document as it is written into an artifact."""
+    return (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode()
 
 
 def _tells(value: Any) -> bool:

@@ -67,7 +67,7 @@ def prepare(checkpoint: Checkpoint, progress: Progress) -> Prepared:
         CheckpointError: the weights do not fit it.
     """
     folder = checkpoint.path
-    config = _config(folder)
+    config = read_config(folder)
     sentence = read_sentence_head(folder)
     head, architecture = _head(config, sentence)
     progress(f"building {config.model_type}, {head.task}")
@@ -115,7 +115,12 @@ def prepare(checkpoint: Checkpoint, progress: Progress) -> Prepared:
     )
 
 
-def _config(folder: Path) -> Any:
+def read_config(folder: Path) -> Any:
+    """Return the transformers config of a vetted folder.
+
+    Raises:
+        InputError: this transformers does not know it.
+    """
     import transformers
 
     try:

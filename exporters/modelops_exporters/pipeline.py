@@ -7,18 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from modelops import __version__
-from modelops.artifact import MANIFEST, Artifact, Store, hash_files, runs_code, trust
-from modelops.artifact.integrity import render
+from modelops.artifact import Store, hash_files, runs_code, trust
 from modelops.artifact.manifest import (
     Manifest,
     Parity,
     Precision,
-    Role,
     Tolerance,
-    check_name,
 )
 from modelops.checkpoint import Checkpoint, open_checkpoint
-from modelops.errors import ParityError, UsageError, VerificationError
+from modelops.errors import ExportError, ParityError, UsageError, VerificationError
 from modelops.parity import (
     check_parity,
     choose_points,
@@ -30,7 +27,7 @@ from modelops.parity.check import Sample, check_padding
 from modelops.parity.inputs import Arrays
 from modelops.parity.samples import SAMPLES
 from modelops.progress import Progress
-from modelops.protocols import ExportedProgram, Exporter, Written
+from modelops.protocols import ExportedProgram, Exporter, TextExporter, Written
 from modelops.registry import resolve
 from modelops.report.export import ExportReport, to_html, to_json
 from modelops.requests import ExportRequest, ExportResult
@@ -42,11 +39,17 @@ from modelops_exporters.leaks import leaks
 from modelops_exporters.memory import memory_estimate
 from modelops_exporters.precision import precision_of
 from modelops_exporters.prepared import Prepared
+from modelops_exporters.publishing import (
+    REPORT_HTML,
+    REPORT_JSON,
+    artifact_name,
+    file_sizes,
+    refused,
+    result_of,
+    role,
+)
 from modelops_exporters.tracing import Traced, trace
 from modelops_exporters.user_space import code_folders, user_space
-
-REPORT_HTML, REPORT_JSON = "report.html", "report.json"
-_EVIDENCE = {SAMPLES, REPORT_HTML, REPORT_JSON}
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,10 @@ def run(request: ExportRequest, progress: Progress) -> ExportResult:
 
 
 def _run(request: ExportRequest, progress: Progress) -> ExportResult:
-    exporter: Exporter = resolve("exporters", request.target)()
+    target = resolve("exporters", request.target)()
+    if isinstance(target, TextExporter):
+        return target.export(request, progress)
+    exporter: Exporter = target
     clock = StepClock(progress)
     with clock.step("loading the checkpoint"):
         checkpoint = open_checkpoint(
@@ -82,7 +88,7 @@ def _run(request: ExportRequest, progress: Progress) -> ExportResult:
         )
         prepared = prepare_source(checkpoint, request, progress)
     root = request.output or Path("artifacts") / prepared.default_name
-    name = _name(request, prepared, root)
+    name = artifact_name(request, prepared.default_name, root)
     store = Store(root)
     with clock.step("tracing"):
         traced, eager = _trace(prepared, request)
@@ -101,15 +107,15 @@ def _run(request: ExportRequest, progress: Progress) -> ExportResult:
         report = _report(request, prepared, draft, clock, failures, folder)
         (folder / REPORT_HTML).write_text(to_html(report), encoding="utf-8")
         (folder / REPORT_JSON).write_text(to_json(report), encoding="utf-8")
-        manifest = draft.model_copy(update={"files": hash_files(folder, _role)}).sealed()
+        manifest = draft.model_copy(update={"files": hash_files(folder, role)}).sealed()
         if not report.passed:
-            raise _refused(request, manifest, folder, failures)
+            raise refused(request, manifest, folder, failures)
         progress("publishing")
         if runs_code(manifest):
             # First, so that a trust store that cannot be written leaves nothing published.
             trust(manifest.digest, manifest.name, "export")
         artifact = store.publish(folder, manifest)
-    return _result(artifact, report)
+    return result_of(artifact, report)
 
 
 def prepare_source(checkpoint: Checkpoint, request: ExportRequest, progress: Progress) -> Prepared:
@@ -119,6 +125,11 @@ def prepare_source(checkpoint: Checkpoint, request: ExportRequest, progress: Pro
         UsageError: the request's parts contradict each other.
         InputError: the model cannot be built, or the weights do not fit it.
     """
+    if checkpoint.format == "gguf":
+        raise ExportError(
+            f"{checkpoint.name} is a GGUF file, which becomes an artifact of a text engine only",
+            hint="export it with --to vllm",
+        )
     if request.recipe is not None and request.model is not None:
         raise UsageError("--recipe and --model both say where the model comes from; give one")
     if request.recipe is not None:
@@ -199,16 +210,6 @@ def _carry(prepared: Prepared, folder: Path) -> None:
             shutil.copyfile(content, target)
 
 
-def _name(request: ExportRequest, prepared: Prepared, root: Path) -> str:
-    name = request.name or (root.name if request.output is not None else prepared.default_name)
-    try:
-        return check_name(name)
-    except ValueError as error:
-        raise UsageError(
-            str(error), hint="name the artifact with --name, or its folder with -o"
-        ) from error
-
-
 def _draft(
     request: ExportRequest,
     prepared: Prepared,
@@ -239,7 +240,7 @@ def _draft(
             points=(),
         ),
         notes=(*dict.fromkeys((*prepared.notes, *written.notes)),),
-        files=hash_files(folder, _role),
+        files=hash_files(folder, role),
     )
 
 
@@ -312,11 +313,7 @@ def _report(
         parity=draft.parity,
         notes=draft.notes,
         chain=tuple(clock.steps),
-        sizes={
-            p.relative_to(folder).as_posix(): p.stat().st_size
-            for p in sorted(folder.rglob("*"))
-            if p.is_file()
-        },
+        sizes=file_sizes(folder),
         source_bytes=prepared.source_bytes,
         toolchain=draft.toolchain,
         command=request.command,
@@ -324,63 +321,4 @@ def _report(
         digest=draft.computed_digest(),
         passed=draft.parity.passed and not failures,
         failures=failures,
-    )
-
-
-def _role(path: str) -> Role:
-    return "evidence" if path in _EVIDENCE else "model"
-
-
-def _refused(
-    request: ExportRequest, manifest: Manifest, folder: Path, failures: tuple[str, ...]
-) -> ParityError:
-    wrong = [
-        f"{p.label} ({', '.join(f'{k}={v}' for k, v in p.dims.items())}), "
-        f"output {o.output!r}: {o.why}"
-        for p in manifest.parity.points
-        for o in p.outputs
-        if not o.passed
-    ]
-    reasons = [*failures, *wrong]
-    checked = len(manifest.parity.points)
-    message = f"the {manifest.format} artifact is not right, and was not published: {reasons[0]}"
-    if len(reasons) > 1:
-        message += f" (and {len(reasons) - 1} more; {checked} points were checked)"
-    hint = "--keep-failed DIR keeps it for study, with its report"
-    if request.keep_failed is not None:
-        kept = _keep(request.keep_failed, folder, manifest)
-        hint = (
-            f"kept for study, marked as failed: {kept}"
-            if kept is not None
-            else f"it could not be kept: {request.keep_failed} cannot be written"
-        )
-    return ParityError(message, hint=hint)
-
-
-def _keep(target: Path, folder: Path, manifest: Manifest) -> Path | None:
-    """Copy what failed into a new folder of ``target``; None where it cannot be written."""
-    number = 1
-    while (kept := target / f"failed-{number}").exists():
-        number += 1
-    try:
-        shutil.copytree(folder, kept)
-        (kept / MANIFEST).write_bytes(render(manifest))
-    except OSError:
-        shutil.rmtree(kept, ignore_errors=True)
-        return None
-    return kept
-
-
-def _result(artifact: Artifact, report: ExportReport) -> ExportResult:
-    manifest = artifact.manifest
-    return ExportResult(
-        path=artifact.path,
-        version=artifact.version,
-        name=manifest.name,
-        format=manifest.format,
-        digest=manifest.digest,
-        parity=manifest.parity,
-        seconds=report.total_seconds,
-        report=artifact.path / REPORT_HTML,
-        notes=manifest.notes,
     )

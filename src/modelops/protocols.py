@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from modelops.artifact.manifest import Manifest
 from modelops.progress import Progress
+from modelops.requests import ExportRequest, ExportResult
 from modelops.signature import Signature
 
 Tensors = Mapping[str, npt.NDArray[Any]]
@@ -67,6 +68,20 @@ class Exporter(Protocol):
 
     def load(self, folder: Path, manifest: Manifest, *, threads: int | None = None) -> Runtime:
         """Load what ``write`` wrote into its own runtime, on this machine."""
+
+
+@runtime_checkable
+class TextExporter(Protocol):
+    """A target whose artifact is a whole language model and its tokenizer, not one program."""
+
+    format: str
+    executable: bool
+
+    def export(self, request: ExportRequest, progress: Progress) -> ExportResult:
+        """Load safely, write, prove and publish; or publish nothing. See ``api.export``."""
+
+    def load(self, folder: Path, manifest: Manifest, *, threads: int | None = None) -> Runtime:
+        """Load what was written in eager PyTorch, as a runtime from prompt to tokens."""
 
 
 State = Literal["loading", "ready", "stuck", "stopping", "stopped", "failed"]

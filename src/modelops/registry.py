@@ -18,6 +18,9 @@ _BUILT_IN: dict[Kind, dict[str, str]] = {
     "exporters": {
         "onnx": "modelops_exporters.to_onnx:OnnxExporter",
         "torch-export": "modelops_exporters.to_torch_export:TorchExportExporter",
+        "vllm": "modelops_exporters.text.to_huggingface:HuggingFaceExporter",
+        # By the name of its format too: what is exported for vLLM is what other engines take.
+        "huggingface": "modelops_exporters.text.to_huggingface:HuggingFaceExporter",
     },
     "engines": {
         "onnxruntime": "modelops_servers.engines.onnxruntime_engine:OnnxRuntimeEngine",

@@ -10,11 +10,18 @@ from modelops.artifact.integrity import check_files, read_manifest
 from modelops.artifact.manifest import MANIFEST, Manifest
 from modelops.artifact.onnx_data import check_onnx
 from modelops.artifact.store import Artifact, version_of, versions
+from modelops.artifact.text_folder import TEXT_FORMAT, check_text, is_text
 from modelops.errors import InputError, IntegrityError, ParityError, UnsafeInputError
 from modelops.progress import Progress, silent
 
 # A format that is not in this table is taken for code.
-_RUNS_CODE = {"onnx": False, "torch-export": True, "aoti": True, "tensorrt": True}
+_RUNS_CODE = {
+    "onnx": False,
+    TEXT_FORMAT: False,
+    "torch-export": True,
+    "aoti": True,
+    "tensorrt": True,
+}
 
 
 def runs_code(manifest: Manifest) -> bool:
@@ -49,6 +56,8 @@ def open_artifact(
     check_files(folder, manifest, progress)
     if manifest.format == "onnx":
         check_onnx(folder, manifest)
+    if is_text(manifest):
+        check_text(folder, manifest)
     if not manifest.parity.passed:
         raise ParityError(
             f"{folder} did not pass parity when it was exported; it is kept for study only"

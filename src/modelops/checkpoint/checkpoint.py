@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from torch import Tensor
 
-Format = Literal["huggingface", "safetensors", "safetensors-sharded", "torch"]
+Format = Literal["huggingface", "safetensors", "safetensors-sharded", "torch", "gguf"]
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from modelops.artifact.remote_code import requests_for_code
 from modelops.checkpoint.paths import open_regular
 from modelops.errors import CheckpointError, UnsafeInputError
 
 MAX_BYTES = 256 << 20
-_ASKS_FOR_CODE = ("auto_map", "trust_remote_code", "custom_pipelines", "custom_generate")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -44,7 +43,7 @@ def refuse_code(path: Path, value: Any) -> None:
     Raises:
         UnsafeInputError: it does; names the file, the key and what it asks for.
     """
-    for where, key, asked in _requests(value):
+    for where, key, asked in requests_for_code(value):
         raise UnsafeInputError(
             f"{path} asks for code of its own to be run: {where} is {_short(asked)} ({key}); a "
             "checkpoint's code is never run",
@@ -69,20 +68,6 @@ def refuse_foreign_modules(path: Path, value: Any) -> None:
                 f"{path} asks for code of its own to be run: a module of type {_short(kind)}",
                 hint="pass the model yourself with --model package.module:Factory",
             )
-
-
-def _requests(value: Any) -> Iterator[tuple[str, str, Any]]:
-    pending: list[tuple[str, Any]] = [("", value)]
-    while pending:
-        where, item = pending.pop()
-        if isinstance(item, dict):
-            for key, child in item.items():
-                at = f"{where}.{key}".lstrip(".")
-                if key in _ASKS_FOR_CODE and child:
-                    yield at, key, child
-                pending.append((at, child))
-        elif isinstance(item, list):
-            pending += [(f"{where}[{i}]", child) for i, child in enumerate(item)]
 
 
 def _short(value: Any) -> str:

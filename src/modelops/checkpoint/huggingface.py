@@ -81,6 +81,18 @@ def open_folder(folder: Path) -> Folder:
         UnsafeInputError: a document asks for code, or a file lies outside the folder.
         CheckpointError: there are no weights, or they are damaged or incomplete.
     """
+    carried, config = open_documents(folder)
+    weights, notes = _weights(folder, config)
+    return Folder(weights, carried, config, notes)
+
+
+def open_documents(folder: Path) -> tuple[dict[str, Path], dict[str, Any] | None]:
+    """Return a folder's vetted files beside the weights, by relative name, and its config.
+
+    Raises:
+        UnsafeInputError: a document asks for code, or lies outside the folder.
+        CheckpointError: one is damaged.
+    """
     carried = carried_files(folder)
     config: dict[str, Any] | None = None
     for name, path in carried.items():
@@ -91,8 +103,7 @@ def open_folder(folder: Path) -> Folder:
                 refuse_foreign_modules(path, value)
     if "config.json" in carried:
         config = read_json(carried["config.json"])
-    weights, notes = _weights(folder, config)
-    return Folder(weights, carried, config, notes)
+    return carried, config
 
 
 def carried_files(folder: Path) -> dict[str, Path]:

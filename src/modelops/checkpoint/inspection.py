@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import Field
 
-from modelops.checkpoint import containers, keys, safetensors_file, torch_file
+from modelops.checkpoint import containers, gguf_file, keys, safetensors_file, torch_file
 from modelops.checkpoint.constructors import is_allowed
 from modelops.checkpoint.opening import open_checkpoint
 from modelops.checkpoint.paths import inside, open_regular
@@ -70,6 +70,8 @@ class _Found:
     """What the files of a checkpoint hold, gathered."""
 
     tensors: list[TensorInfo] = field(default_factory=list)
+    packed: int = 0
+    """Bytes of tensors whose values are packed in blocks."""
     containers: dict[str, int] = field(default_factory=dict)
     progress: dict[str, int | float] = field(default_factory=dict)
     would_run: dict[str, None] = field(default_factory=dict)
@@ -112,7 +114,8 @@ def inspect_checkpoint(source: str) -> Inspection:
         files={p.relative_to(root).as_posix(): p.stat().st_size for p in weights},
         tensors=tuple(found.tensors),
         parameters=sum(math.prod(t.shape) for t in found.tensors),
-        bytes=sum(math.prod(t.shape) * ITEMSIZE.get(t.dtype, 1) for t in found.tensors),
+        bytes=found.packed
+        or sum(math.prod(t.shape) * ITEMSIZE.get(t.dtype, 1) for t in found.tensors),
         dtypes=dict(Counter(t.dtype for t in found.tensors)),
         prefixes=keys.prefixes(t.name for t in found.tensors),
         containers=found.containers,
@@ -150,6 +153,9 @@ def _look(path: Path, found: _Found) -> None:
                 if metadata.get("format") == "pt":
                     found.trainer = found.trainer or "safetensors of PyTorch"
                 return
+            if kind == "gguf":
+                _look_into_gguf(gguf_file.check_header(file, path), found)
+                return
             scanned = torch_file.scan_open(file, path)
     except InputError as error:
         found.faults.append(error.message)
@@ -158,6 +164,14 @@ def _look(path: Path, found: _Found) -> None:
         found.faults.append(scanned.fault.message)
     found.would_run |= {name: None for name in scanned.globals if not is_allowed(name)}
     _look_inside(scanned.root, found)
+
+
+def _look_into_gguf(header: gguf_file.GgufHeader, found: _Found) -> None:
+    found.tensors += [
+        TensorInfo(name=t.name, dtype=t.type_name, shape=t.shape) for t in header.tensors
+    ]
+    found.packed += sum(t.nbytes for t in header.tensors)
+    found.trainer = f"a converter to GGUF; architecture {header.architecture or 'not said'}"
 
 
 def _look_inside(root: Any, found: _Found) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from modelops.checkpoint import containers, digest, safetensors_file, torch_file
+from modelops.checkpoint import containers, digest, gguf_file, safetensors_file, torch_file
 from modelops.checkpoint.checkpoint import Checkpoint, Format
 from modelops.checkpoint.huggingface import open_folder
 from modelops.checkpoint.keys import strip_wrappers
 from modelops.checkpoint.paths import open_regular
 from modelops.checkpoint.sharded import names_in
-from modelops.checkpoint.sniff import sniff
+from modelops.checkpoint.sniff import Kind, sniff
 from modelops.checkpoint.source import Source, resolve
 from modelops.checkpoint.standins import TensorStub
 from modelops.errors import CheckpointError, UsageError
@@ -79,12 +79,20 @@ def _open_folder(found: Source, weights_key: str | None, progress: Progress) -> 
 
 
 def _open_file(found: Source, weights_key: str | None, progress: Progress) -> Checkpoint:
-    names, key, notes = _read(found.path, weights_key)
+    kind = _kind(found.path)
+    names: list[str] = []
+    key: tuple[str, ...] = ()
+    notes: list[str] = []
+    if kind == "gguf":
+        _no_key(weights_key, found.path)
+        gguf_file.read_header(found.path)
+    else:
+        names, key, notes = _read(found.path, weights_key)
     progress("hashing the weights")
     return Checkpoint(
         path=found.path,
         name=found.name,
-        format="safetensors" if _is_safetensors(found.path) else "torch",
+        format=kind if kind in ("safetensors", "gguf") else "torch",
         sha256=digest.sha256_file(found.path),
         files=(found.path,),
         notes=(*notes, *strip_wrappers(names).notes),
@@ -119,10 +127,14 @@ def _is_stub(value: object) -> bool:
 
 
 def _is_safetensors(path: Path) -> bool:
+    return _kind(path) == "safetensors"
+
+
+def _kind(path: Path) -> Kind:
     with open_regular(path) as file:
         if file.read(1) == b"":
             raise CheckpointError(f"{path} is empty", hint="fetch or save the file again")
-        return sniff(file) == "safetensors"
+        return sniff(file)
 
 
 def _no_key(weights_key: str | None, path: Path) -> None:

@@ -291,7 +291,7 @@ def _pt2(file: BinaryIO, path: Path, sizes: Mapping[str, int]) -> InputError:
 
 def _elsewhere(kind: Kind) -> str:
     hints = {
-        "gguf": "convert it to a Hugging Face folder first",
+        "gguf": "a whole GGUF file, given by its path, becomes a text artifact: --to vllm",
         "hdf5": "convert it to safetensors first",
         "tar": "files of torch before 0.1.10, and .nemo archives, must be unpacked and re-saved",
     }

@@ -20,7 +20,7 @@ def export(
         str, typer.Argument(metavar="SOURCE", help="A folder, org/name, hf://org/name@rev or file.")
     ],
     target: Annotated[
-        str, typer.Option("--to", metavar="TARGET", help="onnx or torch-export.")
+        str, typer.Option("--to", metavar="TARGET", help="onnx, torch-export or vllm.")
     ] = "onnx",
     destination: Annotated[
         Path | None,
@@ -75,6 +75,8 @@ def export(
         --dim frames=2..512 --output-name embedding
 
         modelops export weights.pt --recipe recipe.py --to torch-export
+
+        modelops export SmolLM2-135M-Instruct.Q4_1.gguf --to vllm -o artifacts/smollm2
     """
     from modelops.api import export as api
     from modelops.signature import parse_dim, parse_tensor

@@ -32,6 +32,22 @@ class Step(Frozen):
     peak_mb: float | None = Field(default=None, ge=0)
 
 
+class PromptEvidence(Frozen):
+    """One prompt of a language model's proof, in words, and how it was continued.
+
+    ``prompt`` is None where it is made of random tokens; ``max_difference`` is the largest of any
+    log-probability from the source's, in nats.
+    """
+
+    label: str
+    prompt: str | None
+    prompt_tokens: int
+    answer: str
+    tokens: tuple[int, ...]
+    max_difference: float | None
+    passed: bool
+
+
 class ExportReport(Frozen):
     """All that one export did and found.
 
@@ -51,6 +67,7 @@ class ExportReport(Frozen):
     opset: int | None = None
     text: TextOptions | None = None
     parity: Parity
+    prompts: tuple[PromptEvidence, ...] = ()
     notes: tuple[str, ...] = ()
     chain: tuple[Step, ...]
     sizes: dict[str, int]
@@ -117,6 +134,11 @@ def next_commands(report: ExportReport) -> list[tuple[str, str]]:
     if not report.passed:
         return []
     place = shlex.quote(report.location or f"artifacts/{report.name}")
+    if report.task == "text-generation":
+        return [
+            (f"modelops verify {place}", "Check every file, and the answers again here"),
+            (f"modelops serve {place} --engine vllm", "Serve it to any client of the OpenAI API"),
+        ]
     scenario = "embeddings" if report.task == "embedding" else "tensors"
     return [
         (f"modelops verify {place}", "Check every file, and parity again on your machine"),
@@ -199,4 +221,4 @@ def _scale(report: ExportReport) -> list[tuple[str, int, float]]:
     ]
 
 
-__all__ = ["ExportReport", "Step", "next_commands", "to_html", "to_json"]
+__all__ = ["ExportReport", "PromptEvidence", "Step", "next_commands", "to_html", "to_json"]

@@ -90,7 +90,6 @@ def test_what_is_no_file_is_an_error(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        (b"GGUF\x03\0\0\0" + b"\0" * 32, "gguf"),
         (b"\x89HDF\r\n\x1a\n", "hdf5"),
         (b"hello", "unknown"),
     ],
