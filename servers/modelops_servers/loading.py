@@ -82,6 +82,7 @@ def prepare(config: ModelConfig) -> Prepared:
         MissingEnvironmentError: the engine's package is not installed.
         EngineError: the runtime cannot load or run the model.
     """
+    assert config.source is not None  # noqa: S101 - the config sees to it
     artifact = open_artifact(config.source)
     manifest = artifact.manifest
     factory = registry.resolve("engines", config.engine)

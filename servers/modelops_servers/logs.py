@@ -13,7 +13,7 @@ def configure() -> None:
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
-        structlog.stdlib.ExtraAdder(["request_id"]),
+        structlog.stdlib.ExtraAdder(["request_id", "model"]),
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     structlog.configure(

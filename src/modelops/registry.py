@@ -24,6 +24,8 @@ _BUILT_IN: dict[Kind, dict[str, str]] = {
     },
     "engines": {
         "onnxruntime": "modelops_servers.engines.onnxruntime_engine:OnnxRuntimeEngine",
+        "openai": "modelops_servers.keeper.seat:OpenAIServer",
+        "vllm": "modelops_servers.keeper.seat:Vllm",
     },
     "scenarios": {
         "embeddings": "modelops_loadtests.scenarios.embeddings:EmbeddingsScenario",

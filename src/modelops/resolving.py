@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import difflib
+from pathlib import Path
 
 from modelops import registry
-from modelops.artifact import locate, read_manifest, version_of
-from modelops.config import ModelConfig, ModelEntry
+from modelops.artifact import (
+    MANIFEST,
+    TEXT_FORMAT,
+    Manifest,
+    locate,
+    read_manifest,
+    version_of,
+    versions,
+)
+from modelops.config import ELSEWHERE, ModelConfig, ModelEntry
 from modelops.errors import InputError
 
 # Importing an engine imports its runtime, which the process that only plans must not hold: what
 # the built-in ones serve is known without. A test keeps this equal to what they say themselves.
-FORMATS = {"onnxruntime": ("onnx",)}
+FORMATS: dict[str, tuple[str, ...]] = {
+    "onnxruntime": ("onnx",),
+    "vllm": (TEXT_FORMAT,),
+    ELSEWHERE: (),
+}
+
+_HF_CONFIG = "config.json"
 
 
 def resolve_model(entry: ModelEntry, *, import_engine: bool = False) -> ModelConfig:
@@ -25,8 +40,10 @@ def resolve_model(entry: ModelEntry, *, import_engine: bool = False) -> ModelCon
         IntegrityError: the manifest cannot be read or was changed.
         MissingEnvironmentError: what the engine imports is not installed.
     """
-    folder = locate(entry.source)
-    found = read_manifest(folder).format
+    if entry.source is None:  # it runs elsewhere
+        return ModelConfig(**dict(entry))
+    folder, manifest = find_source(entry.source)
+    found = TEXT_FORMAT if manifest is None else manifest.format
     engine = entry.engine or default_engine(found)
     if engine is None:
         raise InputError(
@@ -49,6 +66,22 @@ def resolve_model(entry: ModelEntry, *, import_engine: bool = False) -> ModelCon
     )
 
 
+def find_source(source: Path) -> tuple[Path, Manifest | None]:
+    """Return the folder that ``source`` means: an artifact's version, with its manifest.
+
+    A Hugging Face folder, which text engines also serve, has none.
+
+    Raises:
+        InputError: there is neither.
+        IntegrityError: the manifest cannot be read or was changed.
+    """
+    artifact = (source / MANIFEST).exists() or versions(source)
+    if not artifact and (source / _HF_CONFIG).is_file():
+        return source, None
+    folder = locate(source)
+    return folder, read_manifest(folder)
+
+
 def resolve_again(model: ModelConfig) -> ModelConfig:
     """Look again for the newest version of what was asked for; the engine stays.
 
@@ -61,7 +94,7 @@ def resolve_again(model: ModelConfig) -> ModelConfig:
 
 def version(model: ModelConfig) -> int:
     """Return the version that a resolved model serves: its folder's number, or 1."""
-    return version_of(model.source.absolute().name) or 1
+    return 1 if model.source is None else version_of(model.source.absolute().name) or 1
 
 
 def default_engine(artifact_format: str) -> str | None:

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from modelops.artifact import Manifest, locate, read_manifest, version_of
+from modelops import registry
+from modelops.artifact import Manifest
 from modelops.config import ModelConfig
 from modelops.errors import EngineError, ModelopsError
+from modelops.resolving import find_source, version
 from modelops_servers.dataplane.failure import heard
 from modelops_servers.supervisor.replica import HostReplica
 
@@ -43,15 +45,24 @@ class InlineReplica:
 class Deployment:
     """One version of one model, and its replicas.
 
+    ``path`` is None where somebody else runs the engine, and ``manifest`` where that, or the model
+    is no artifact but a Hugging Face folder.
+
     Raises:
         InputError, IntegrityError: there is no such artifact, or its manifest is off.
+        MissingEnvironmentError: an engine that is a server of its own is not installed, or this
+            machine cannot do what its options ask for.
     """
 
     def __init__(self, config: ModelConfig, runtime: Path, on_change: Callable[[], None]) -> None:
-        self.path = locate(config.source)
+        self.path: Path | None = None
+        self.manifest: Manifest | None = None
+        if config.source is not None:
+            self.path, self.manifest = find_source(config.source)
         self.config = config.model_copy(update={"source": self.path})
-        self.manifest: Manifest = read_manifest(self.path)
-        self.version = str(version_of(self.path.name) or 1)
+        self.version = str(version(self.config))
+        if config.is_server:
+            registry.resolve("engines", config.engine).check(self.config)
         self.hosts: list[HostReplica] = []
         self.inline: InlineReplica | None = None
         name = f"{config.name}/{self.version}"
@@ -67,7 +78,9 @@ class Deployment:
 
     def same_as(self, other: Deployment | None) -> bool:
         """Whether ``other`` runs the same version well: a version on disk never changes."""
-        return other is not None and other.path == self.path and other.failure is None
+        if other is None or other.failure is not None:
+            return False
+        return other.path == self.path and other.config.url == self.config.url
 
     async def start(self) -> None:
         """Start its hosts; an inline engine is started by the fronts."""
@@ -128,7 +141,8 @@ class Deployment:
         replicas = [self.inline.told()] if self.inline else [host.told() for host in self.hosts]
         return {
             "version": self.version,
-            "path": str(self.path),
+            "kind": "text" if self.config.is_server else "tensor",
+            "path": None if self.path is None else str(self.path),
             "config": self.config.model_dump(mode="json"),
             "replicas": replicas,
         }

@@ -1,4 +1,4 @@
-"""One engine host as the supervisor sees it: started, watched, restarted."""
+"""One engine host, or keeper, as the supervisor sees it: started, watched, restarted."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from modelops.config import ModelConfig
 from modelops.errors import EngineError, ModelopsError
 from modelops.protocols import State
 from modelops_servers.dataplane.failure import heard
+from modelops_servers.keeper import leftovers
 from modelops_servers.supervisor.backoff import Backoff
 from modelops_servers.supervisor.child import Child, Message
 
@@ -23,12 +24,18 @@ STUCK_SECONDS = 30.0
 """A host that has been stuck for this long is killed and restarted."""
 
 _STOP_SECONDS = 5.0
+# A server of its own also takes its time to end, once it has nothing more to do.
+_ENDING_SECONDS = 10.0
 
 _log = logging.getLogger(__name__)
 
 
 class HostReplica:
-    """Keeps one host running; ``on_change`` is called whenever what fronts must know changed."""
+    """Keeps one host running; ``on_change`` is called whenever what fronts must know changed.
+
+    The host is a process of ours with the engine in it, or the keeper of an engine that is a
+    server of its own: they say the same things.
+    """
 
     def __init__(
         self,
@@ -56,6 +63,10 @@ class HostReplica:
         self._stopping = False
         self._restarting: asyncio.Task[None] | None = None
         self._kill_why = ""
+        server = config.is_server
+        self._module = "modelops_servers.keeper" if server else "modelops_servers.host"
+        self._doing = "starting the engine" if server else _OPENING
+        self._ending_seconds = _ENDING_SECONDS if server else 0.0
         self._set("loading", "starting the engine host", _LOADING)
 
     @property
@@ -75,8 +86,8 @@ class HostReplica:
         self._stuck_since = None
         self._kill_why = ""
         self._heard = self._started_at = time.monotonic()
-        self._set("loading", "opening the artifact and starting the engine", _LOADING)
-        self._child = Child(self.id, "modelops_servers.host", self._on_message, self._on_exit)
+        self._set("loading", self._doing, _LOADING)
+        self._child = Child(self.id, self._module, self._on_message, self._on_exit)
         first = {"model": self._config.model_dump(mode="json"), "socket": str(self.socket)}
         try:
             await self._child.start(first)
@@ -93,14 +104,14 @@ class HostReplica:
         if child is not None:
             if self.state != "ready":  # it has read nothing, or would never finish it
                 child.kill()
-            child.send({"op": "stop"})
+            child.send({"op": "stop", "seconds": seconds})
             try:
-                async with asyncio.timeout(seconds):
+                async with asyncio.timeout(seconds + self._ending_seconds):
                     await child.exited.wait()
             except TimeoutError:
                 child.kill()
                 await child.exited.wait()
-        self.socket.unlink(missing_ok=True)
+        self._clear_up()
         self._set("stopped", "stopped", "")
 
     def look(self, now: float) -> None:
@@ -130,6 +141,11 @@ class HostReplica:
             "last_progress": self._last_progress,
             "describe": self.describe,
         }
+
+    def _clear_up(self) -> None:
+        """Remove what one that was killed leaves; its processes are gone."""
+        self.socket.unlink(missing_ok=True)
+        leftovers.remove(self.socket.with_suffix(leftovers.SUFFIX))
 
     def _set(self, state: State, why: str, next: str) -> None:
         self.state: State = state
@@ -173,13 +189,17 @@ class HostReplica:
                 self._set_stuck(message["why"], self._heard)
         elif state != self.state and not self._stopping:
             self._stuck_since = None
-            self._set(state, message["why"], "nothing to do" if state == "ready" else _LOADING)
+            self._set(state, message["why"], message.get("next") or _NEXT.get(state, _LOADING))
             if state == "ready":
                 self.failure = None
             self._on_change()
+        elif state == "loading" and message["why"] != self._why:
+            # How far it has come.
+            self._why = message["why"]
+            self._on_change()
 
     async def _on_exit(self, child: Child, code: int) -> None:
-        self.socket.unlink(missing_ok=True)
+        self._clear_up()
         if self._stopping or child is not self._child:
             return
         was_ready = bool(self.describe) and self.state != "loading"
@@ -208,7 +228,9 @@ class HostReplica:
             self._on_change()
 
 
+_OPENING = "opening the artifact and starting the engine"
 _LOADING = "it turns ready by itself once it is loaded and warmed up"
+_NEXT = {"ready": "nothing to do"}
 
 
 def _ended(code: int) -> str:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from modelops.errors import MissingEnvironmentError
+from modelops_servers.keeper import leftovers
 
 _PREFIX = "modelops-run-"
 # A younger folder may be about to be locked.
@@ -76,5 +77,6 @@ def _sweep(parent: Path) -> None:
                 continue
             fd = _lock(folder)
             if fd is not None:
+                leftovers.sweep(folder)
                 shutil.rmtree(folder, ignore_errors=True)
                 os.close(fd)

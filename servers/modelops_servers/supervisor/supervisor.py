@@ -136,7 +136,9 @@ class Supervisor:
         seconds = deployment.config.load_seconds + 10
         try:
             async with at_once:
-                self._progress(f"loading {model.name} from {deployment.path}")
+                self._progress(
+                    f"loading {model.name} from {deployment.path or deployment.config.url}"
+                )
                 await deployment.start()
                 await self._wait(deployment, seconds)
         except ModelopsError as error:

@@ -17,6 +17,12 @@ _PLACE: dict[str, tuple[str, ...]] = {
     "max_delay_ms": ("batching", "max_delay_ms"),
     "max_queue": ("admission", "max_queue"),
     "api_key": ("api_keys",),
+    "kv_cache_dtype": ("options", "kv_cache_dtype"),
+    "kv_cache_gib": ("options", "kv_cache_gib"),
+    "max_model_len": ("options", "max_model_len"),
+    "tensor_parallel_size": ("options", "tensor_parallel_size"),
+    "enforce_eager": ("options", "enforce_eager"),
+    "engine_arg": ("options", "engine_args"),
 }
 _NAME = {there: name for name, there in _PLACE.items()}
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
@@ -11,17 +12,25 @@ from pydantic import ConfigDict, Field
 from modelops import registry
 from modelops.api.flags import flag, place, validated
 from modelops.api.server_settings import limit_settings, server_settings
-from modelops.artifact import find_newest, locate, read_manifest
+from modelops.artifact import TEXT_FORMAT, find_newest
 from modelops.config import GatewayConfig, LimitsConfig, ModelConfig, ModelEntry, is_loopback
 from modelops.config.file import LoadedFile, read_config
 from modelops.errors import InputError, ModelopsError, UsageError
 from modelops.progress import Progress, silent
-from modelops.resolving import FORMATS, check_engine, resolve_model, version
+from modelops.resolving import (
+    FORMATS,
+    check_engine,
+    default_engine,
+    find_source,
+    resolve_model,
+    version,
+)
 from modelops.signature import Frozen
 
 ARTIFACTS = Path("artifacts")
 
 _GATEWAY = "modelops_servers.serve:serve"
+_SOCKET = Path("engine.sock")
 
 
 class ServeRequest(Frozen):
@@ -50,9 +59,10 @@ class ServeRequest(Frozen):
 
 
 class PlannedModel(ModelConfig):
-    """A model's resolved config, and which version it is."""
+    """A model's resolved config, which version it is, and how a server of its own is started."""
 
     version: str
+    command: tuple[str, ...] = ()
 
 
 class ServePlan(Frozen):
@@ -88,11 +98,13 @@ def serve(
     config = resolve(request, progress)
     if not request.dry_run:
         registry.load(_GATEWAY, extra="serve")(config, progress, on_ready)
-    return plan(config)
+    return plan(config, _commands(config) if request.dry_run else {})
 
 
-def plan(config: GatewayConfig) -> ServePlan:
-    """Return what ``config`` serves, without its keys."""
+def plan(
+    config: GatewayConfig, commands: Mapping[int, tuple[str, ...]] = MappingProxyType({})
+) -> ServePlan:
+    """Return what ``config`` serves, without its keys; ``commands`` by the model's index."""
     server = config.server
     return ServePlan(
         host=server.host,
@@ -104,9 +116,28 @@ def plan(config: GatewayConfig) -> ServePlan:
         drain_seconds=server.drain_seconds,
         limits=config.limits,
         models=tuple(
-            PlannedModel(version=str(version(model)), **dict(model)) for model in config.models
+            PlannedModel(
+                version=str(version(model)), command=commands.get(index, ()), **dict(model)
+            )
+            for index, model in enumerate(config.models)
         ),
     )
+
+
+def _commands(config: GatewayConfig) -> dict[int, tuple[str, ...]]:
+    """Return how engines that are servers of their own would be started.
+
+    Raises:
+        InputError, MissingEnvironmentError: one cannot be started so.
+    """
+    found = {}
+    for index, model in enumerate(config.models):
+        if model.is_server:
+            engine = registry.resolve("engines", model.engine)
+            engine.check(model)
+            if model.url is None:
+                found[index] = engine.launch(model, _SOCKET).command
+    return found
 
 
 def resolve(request: ServeRequest, progress: Progress = silent) -> GatewayConfig:
@@ -164,7 +195,9 @@ def _from_file(file: LoadedFile, *, import_engine: bool) -> list[ModelConfig]:
     found: list[ModelConfig] = []
     failed: list[ModelopsError] = []
     for index, entry in enumerate(file.config.models):
-        here = entry.model_copy(update={"source": file.folder / entry.source})
+        here = entry
+        if entry.source is not None:
+            here = entry.model_copy(update={"source": file.folder / entry.source})
         try:
             found.append(resolve_model(here, import_engine=import_engine))
         except ModelopsError as error:
@@ -194,10 +227,20 @@ def _from_flags(request: ServeRequest, progress: Progress) -> list[ModelConfig]:
         )
     models = []
     for index, source in enumerate(sources):
-        name = request.names[index] if request.names else read_manifest(locate(source)).name
-        entry = validated(ModelEntry, {"name": name, "source": source, **options})
+        name = request.names[index] if request.names else _own_name(source)
+        fields = {"name": name, "source": source, **options}
+        if "options" in options and engine is None:
+            # They are checked as those of the engine that is chosen.
+            _, manifest = find_source(source)
+            fields["engine"] = default_engine(TEXT_FORMAT if manifest is None else manifest.format)
+        entry = validated(ModelEntry, fields)
         models.append(resolve_model(entry, import_engine=request.dry_run))
     return models
+
+
+def _own_name(source: Path) -> str:
+    folder, manifest = find_source(source)
+    return folder.absolute().name if manifest is None else manifest.name
 
 
 def _check_versions(models: list[ModelConfig], file: LoadedFile | None) -> None:

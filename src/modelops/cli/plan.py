@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -20,7 +23,15 @@ def show_plan(plan: ServePlan) -> RenderableType:
         _what(plan),
         Text(),
         _how(plan),
+        *_commands(plan),
     )
+
+
+def _commands(plan: ServePlan) -> Iterator[Text]:
+    for model in plan.models:
+        if model.command:
+            yield Text()
+            yield plain(f"{model.name} is started by:\n  {shlex.join(model.command)}")
 
 
 def _gateway(plan: ServePlan) -> Table:
@@ -48,9 +59,9 @@ def _what(plan: ServePlan) -> Table:
             plain(model.name),
             model.version,
             plain(", ".join(model.aliases) or "–"),
-            plain(model.source),
+            plain(model.source or model.url),
             plain(model.engine),
-            model.provider,
+            "–" if model.is_server else model.provider,
             "yes" if model.required else "no",
         )
     return table
@@ -64,7 +75,9 @@ def _how(plan: ServePlan) -> Table:
             plain(model.name),
             model.version,
             _runs(model, plan.fronts),
-            f"up to {model.batching.max_size}, {model.batching.max_delay_ms:g} ms",
+            "by the engine"
+            if model.is_server
+            else f"up to {model.batching.max_size}, {model.batching.max_delay_ms:g} ms",
             str(model.admission.max_in_flight),
             f"{model.admission.max_queue}, {model.admission.queue_seconds:g} s",
         )

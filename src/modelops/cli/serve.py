@@ -10,6 +10,7 @@ import typer
 from modelops.cli import output
 
 _MODELS = "Models (or --config)"
+_VLLM = "vLLM (or options, in --config)"
 _GATEWAY = "Gateway (each overrides the configuration)"
 
 
@@ -101,6 +102,49 @@ def serve(
             help="Requests that may wait for a model; more get 503.", rich_help_panel=_MODELS
         ),
     ] = 256,
+    kv_cache_dtype: Annotated[
+        str,
+        typer.Option(
+            help="What keys and values are kept in: auto, bf16, fp8 or int8. Refused where this "
+            "machine cannot.",
+            rich_help_panel=_VLLM,
+        ),
+    ] = "auto",
+    kv_cache_gib: Annotated[
+        float | None,
+        typer.Option(
+            help="Memory for keys and values, GiB. Default: what is free; on CPUs at most 4.",
+            show_default=False,
+            rich_help_panel=_VLLM,
+        ),
+    ] = None,
+    max_model_len: Annotated[
+        int | None,
+        typer.Option(
+            help="Most tokens of a request, prompt and answer. Default: the model's limit.",
+            show_default=False,
+            rich_help_panel=_VLLM,
+        ),
+    ] = None,
+    tensor_parallel_size: Annotated[
+        int, typer.Option(help="Devices that share each layer.", rich_help_panel=_VLLM)
+    ] = 1,
+    enforce_eager: Annotated[
+        bool,
+        typer.Option(
+            "--enforce-eager",
+            help="Compile nothing: it starts sooner and answers slower.",
+            rich_help_panel=_VLLM,
+        ),
+    ] = False,
+    engine_arg: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A further argument, such as --engine-arg=--max-num-seqs=16. May be repeated.",
+            show_default=False,
+            rich_help_panel=_VLLM,
+        ),
+    ] = None,
     host: Annotated[
         str,
         typer.Option(
@@ -168,6 +212,8 @@ def serve(
 
         modelops serve artifacts/minilm/3 --name embedder --provider cuda --replicas 2
 
+        modelops serve artifacts/smollm2 --engine vllm --kv-cache-dtype fp8
+
         modelops serve --config modelops.yaml --fronts 4
 
         MODELOPS_API_KEYS=$(openssl rand -hex 24) modelops serve --host 0.0.0.0
@@ -188,6 +234,12 @@ def serve(
         "max_batch": max_batch,
         "max_delay_ms": max_delay_ms,
         "max_queue": max_queue,
+        "kv_cache_dtype": kv_cache_dtype,
+        "kv_cache_gib": kv_cache_gib,
+        "max_model_len": max_model_len,
+        "tensor_parallel_size": tensor_parallel_size,
+        "enforce_eager": enforce_eager,
+        "engine_arg": engine_arg,
     }
     server = {
         "host": host,
@@ -254,8 +306,22 @@ def _served(model: dict[str, Any]) -> str:
     what = f"{model['name']} version {model['version']} ({model['task']})"
     if not model["ready"]:
         return f"{what} is not ready, and is tried again: {model['why']}"
+    if "provider_note" not in model:  # a server of its own
+        engine = " ".join(filter(None, (model["engine"], model.get("engine_version"))))
+        return f"{what} by {engine} on {model['provider']}{runs}" + _text_details(model)
     return (
         f"{what} by {model['engine']} on "
         f"{model['provider']}, {model['threads']} threads{lanes}, {model['precision']}{runs}; "
         f"{model['provider_note']}"
     )
+
+
+def _text_details(model: dict[str, Any]) -> str:
+    details = [model["precision"]] if model.get("precision") else []
+    cache = model.get("kv_cache") or {}
+    if cache.get("bytes_per_value"):
+        tokens = f"{cache['tokens']:,} tokens" if cache.get("tokens") else "its size is unknown"
+        details.append(f"KV cache {tokens} at {cache['bytes_per_value']:g} bytes a value")
+    if model.get("max_model_len"):
+        details.append(f"up to {model['max_model_len']:,} tokens a request")
+    return "".join(f", {detail}" for detail in details)

@@ -1,6 +1,14 @@
 """What the gateway is told: a validated, immutable description of all that one serve runs."""
 
+from modelops.config.engine_options import (
+    EngineOptions,
+    KvCacheDtype,
+    NgramSpeculation,
+    OpenAIOptions,
+    VllmOptions,
+)
 from modelops.config.settings import (
+    ELSEWHERE,
     AdmissionConfig,
     BatchingConfig,
     ConfigFile,
@@ -15,15 +23,21 @@ from modelops.config.settings import (
 )
 
 __all__ = [
+    "ELSEWHERE",
     "AdmissionConfig",
     "BatchingConfig",
     "ConfigFile",
+    "EngineOptions",
     "GatewayConfig",
+    "KvCacheDtype",
     "LimitsConfig",
     "ModelConfig",
     "ModelEntry",
+    "NgramSpeculation",
+    "OpenAIOptions",
     "Provider",
     "ServerConfig",
     "ServerEntry",
+    "VllmOptions",
     "is_loopback",
 ]

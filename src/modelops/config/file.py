@@ -156,12 +156,21 @@ def _instead(location: Location) -> str:
 def _known_keys(location: Location) -> list[str]:
     """Return the keys that the schema has at ``location``."""
     whole = schema()
-    place = whole
+    places = [whole]
     for part in location:
-        place = place["items"] if isinstance(part, int) else place["properties"][part]
-        if "$ref" in place:
-            place = whole["$defs"][place["$ref"].rpartition("/")[2]]
-    return list(place["properties"])
+        inner = [
+            place["items"] if isinstance(part, int) else place["properties"][part]
+            for place in places
+            if isinstance(part, int) or part in place["properties"]
+        ]
+        # Options are those of one engine or another; null has no keys.
+        either = [one for place in inner for one in place.get("anyOf", [place])]
+        places = [
+            whole["$defs"][place["$ref"].rpartition("/")[2]] if "$ref" in place else place
+            for place in either
+            if place.get("type") != "null"
+        ]
+    return list(dict.fromkeys(key for place in places for key in place["properties"]))
 
 
 def _shown(value: Any) -> str:

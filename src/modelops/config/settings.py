@@ -9,7 +9,7 @@ import ipaddress
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -17,10 +17,14 @@ from pydantic import (
     ConfigDict,
     Field,
     SecretStr,
+    ValidationInfo,
     WithJsonSchema,
+    field_validator,
     model_validator,
 )
+from pydantic_core import PydanticKnownError, to_json
 
+from modelops.config.engine_options import OPTIONS, EngineOptions, Url
 from modelops.signature import Frozen
 
 Provider = Literal["auto", "cpu", "cuda", "tensorrt"]
@@ -31,6 +35,11 @@ _MODEL_NAME = r"[A-Za-z0-9][A-Za-z0-9._\-]{0,127}"
 _WEEK = 7 * 24 * 3600
 _TIB_IN_MIB = 2**20
 _MANY = 1_000_000
+
+ELSEWHERE = "openai"
+"""The engine that somebody else runs: all that is known of it is a URL."""
+# What an engine that is a server of its own decides for itself.
+_OF_TENSORS = ("provider", "threads", "lanes", "inline", "batching")
 
 
 def _model_name(value: str) -> str:
@@ -178,12 +187,18 @@ class ModelEntry(_Settings):
     """What clients call it: letters, digits, '.', '_' and '-', at most 128."""
     aliases: tuple[ModelName, ...] = ()
     """Further names under which it is served; no other model's name or alias."""
-    source: Annotated[Path, BeforeValidator(_local_path)]
-    """An artifact's folder (its newest version) or one version of it, relative to the
-    configuration's folder."""
     engine: str | None = None
-    """A name in the registry of engines, such as ``onnxruntime``; null: by the artifact's
-    format."""
+    """A name in the registry of engines, such as ``onnxruntime`` or ``vllm``; null: by the
+    artifact's format. ``openai`` is a server that is already there, of vLLM or another maker."""
+    source: Annotated[Path | None, BeforeValidator(_local_path)] = Field(
+        default=None, validate_default=True
+    )
+    """An artifact's folder (its newest version) or one version of it, relative to the
+    configuration's folder; for ``vllm`` also a Hugging Face folder. Left out for ``openai``."""
+    url: Url | None = Field(default=None, validate_default=True)
+    """For ``openai``: the server's address, such as http://llm.internal:8000/v1."""
+    options: EngineOptions | None = Field(default=None, validate_default=True)
+    """How the engine is started, where it is a server of its own."""
     provider: Provider = "auto"
     """The execution provider; ``auto`` takes CUDA where it works and the CPU elsewhere."""
     threads: int | None = Field(default=None, ge=1, le=4096)
@@ -204,11 +219,54 @@ class ModelEntry(_Settings):
     required: bool | None = None
     """Whether the gateway is ready only when this model is; null: where it is the only one."""
 
+    @field_validator("source", "url")
+    @classmethod
+    def _where_it_is(cls, value: Path | str | None, info: ValidationInfo) -> Path | str | None:
+        """Ask for the one of the two that the engine needs."""
+        elsewhere = info.data.get("engine") == ELSEWHERE
+        if "engine" not in info.data or (value is not None) == (
+            elsewhere == (info.field_name == "url")
+        ):
+            return value
+        if value is None:
+            raise PydanticKnownError("missing")
+        if elsewhere:
+            raise ValueError(f"the engine {ELSEWHERE!r} has a url, and no source")
+        raise ValueError(f"only the engine {ELSEWHERE!r} has a url: others run here")
+
+    @field_validator("options", mode="wrap")
+    @classmethod
+    def _of_the_engine(cls, value: Any, _handler: Any, info: ValidationInfo) -> Any:
+        """Read the options as those of the entry's engine, so that mistakes are told as its."""
+        kind = OPTIONS.get(info.data.get("engine") or "")
+        if kind is None:
+            if value is None or "engine" not in info.data:
+                return None
+            raise ValueError("there are options for: engine: " + ", engine: ".join(OPTIONS))
+        if isinstance(value, kind):
+            return value
+        if info.mode == "json":
+            return kind.model_validate_json(to_json(value or {}), strict=True)
+        return kind.model_validate(value or {})
+
     @model_validator(mode="after")
-    def _one_inline(self) -> Self:
+    def _fits_the_engine(self) -> Self:
         if self.inline and self.replicas > 1:
             raise ValueError("inline runs one engine in each front: replicas must be 1")
+        if self.engine == ELSEWHERE and self.replicas > 1:
+            raise ValueError(f"the engine {ELSEWHERE!r} runs elsewhere: replicas must be 1")
+        if self.is_server:
+            for name in _OF_TENSORS:
+                if getattr(self, name) != type(self).model_fields[name].default:
+                    raise ValueError(
+                        f"{name} is for engines of tensors: {self.engine} sees to that itself"
+                    )
         return self
+
+    @property
+    def is_server(self) -> bool:
+        """Whether its engine is an HTTP server of its own, not a library in one of ours."""
+        return self.engine in OPTIONS
 
 
 class ModelConfig(ModelEntry):
@@ -257,12 +315,13 @@ def check_names(models: Sequence[ModelEntry]) -> None:
     Two versions of one model are not told apart here: only the artifact on disk says its version.
     """
     owner: dict[str, str] = {}
-    seen: dict[tuple[str, Path], str] = {}
+    seen: dict[tuple[str, Path | str | None], str] = {}
     for index, model in enumerate(models):
         here = f"models[{index}]"
-        if other := seen.get((model.name, model.source)):
-            raise ValueError(f"{other} and {here} are both {model.name} from {model.source}")
-        seen[model.name, model.source] = here
+        place = model.source or model.url
+        if other := seen.get((model.name, place)):
+            raise ValueError(f"{other} and {here} are both {model.name} from {place}")
+        seen[model.name, place] = here
         owner.setdefault(model.name, f"the name of {here}")
     for index, model in enumerate(models):
         for alias in model.aliases:

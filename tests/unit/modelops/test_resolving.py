@@ -81,11 +81,13 @@ def test_asked_again_an_engine_is_not_swapped_for_another(mlp: Path) -> None:
 def test_an_engine_that_is_not_registered_names_the_nearest(mlp: Path, name: str) -> None:
     with pytest.raises(InputError, match="did you mean onnxruntime") as caught:
         resolve_model(entry(mlp, engine=name))
-    assert caught.value.hint == "one of: onnxruntime"
+    assert caught.value.hint == "one of: onnxruntime, openai, vllm"
 
 
 def test_what_cannot_be_served_is_told(mlp: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no engine is registered as 'vllm'$"):
+    with pytest.raises(InputError, match=r"no engine is registered as 'scripted'$"):
+        resolve_model(entry(mlp, engine="scripted"))
+    with pytest.raises(InputError, match=r"'vllm' serves huggingface, and .* is onnx"):
         resolve_model(entry(mlp, engine="vllm"))
     with pytest.raises(InputError, match=r"has version 1, 2|nothing at"):
         resolve_model(entry(mlp / "7"))

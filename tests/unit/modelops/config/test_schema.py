@@ -16,7 +16,9 @@ from modelops.config.file import schema
 
 COMMITTED = Path(modelops.config.__file__).with_name("modelops.schema.json")
 _UNIT = re.compile(
-    r"milliseconds|MiB|how long|longest wait|TCP port|processes|threads|requests|items", re.I
+    r"milliseconds|MiB|GiB|how long|longest wait|TCP port|processes|threads|requests|items"
+    r"|tokens|devices|share of",
+    re.I,
 )
 
 
