@@ -15,16 +15,18 @@ from modelops.config import ServerConfig
 from modelops.errors import ModelopsError
 from modelops_servers.front import openapi
 from modelops_servers.front.auth import Keys
-from modelops_servers.front.gateway import ASGIApp, Gateway
+from modelops_servers.front.gateway import Gateway
 from modelops_servers.front.health import readiness
 from modelops_servers.front.json_response import Json
 from modelops_servers.front.metrics import CONTENT_TYPE, Metrics, Now
 from modelops_servers.front.metrics_merge import merge
-from modelops_servers.front.models import Models
+from modelops_servers.front.models import Model, Models
 from modelops_servers.front.oip_routes import oip_routes
+from modelops_servers.front.openai.endpoint import TextEndpoint
 from modelops_servers.front.repository import repository_routes
 from modelops_servers.front.status import MethodError, NoRouteError, answer, form_of
 from modelops_servers.front.supervisor_link import SupervisorLink
+from modelops_servers.front.version import Version
 
 _CSP = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; "
@@ -40,7 +42,7 @@ def build(
     *,
     fronts: int,
     admin: bool,
-) -> ASGIApp:
+) -> Gateway:
     """Return the whole gateway as one ASGI application; with the repository where ``admin``."""
     metrics.now = lambda: _now(models)
 
@@ -52,7 +54,8 @@ def build(
         return merge([own, *others["texts"]]).decode()
 
     app = build_framework(models, exposition, link, admin=admin)
-    return Gateway(models, metrics, Keys(server.api_keys), app)
+    text = TextEndpoint(models.find_text, models.limits, models.json)
+    return Gateway(models, metrics, Keys(server.api_keys), app, text)
 
 
 def build_framework(
@@ -66,7 +69,7 @@ def build_framework(
     app = FastAPI(
         title="modelops",
         version=__version__,
-        description="Tensors by the Open Inference Protocol v2, embeddings by OpenAI's API.",
+        description="Tensors by the Open Inference Protocol v2, the rest by OpenAI's API.",
         docs_url=None,
         redoc_url=None,
         # A redirect would be built from the Host that the client sent.
@@ -117,18 +120,22 @@ def _add_operations(app: FastAPI, models: Models, exposition: Callable[[], Await
 
 
 def _add_openai(app: FastAPI, models: Models) -> None:
-    def card(name: str) -> dict[str, Any]:
-        return {"id": name, "object": "model", "created": models.created, "owned_by": "modelops"}
+    def card(model: Model) -> dict[str, Any]:
+        known = {"id": model.name, "object": "model", "created": models.created}
+        version = model.versions.get(model.default or "")
+        if version is not None and not isinstance(version, Version):
+            known["max_model_len"] = version.context
+        return {**known, "owned_by": "modelops"}
 
     @app.get("/v1/models", tags=["OpenAI"])
     async def list_models() -> Response:
         """The served models."""
-        return Json({"object": "list", "data": [card(m.name) for m in models]})
+        return Json({"object": "list", "data": [card(m) for m in models]})
 
     @app.get("/v1/models/{model}", tags=["OpenAI"])
     async def retrieve_model(model: str) -> Response:
         """One served model."""
-        return Json(card(models.model(model).name))
+        return Json(card(models.model(model)))
 
 
 def _add_pages(app: FastAPI, models: Models) -> None:
@@ -140,10 +147,8 @@ def _add_pages(app: FastAPI, models: Models) -> None:
 
     @app.get("/", include_in_schema=False)
     async def index() -> Response:
-        embeds = {
-            model.name: any(v.text is not None for v in model.versions.values()) for model in models
-        }
-        page = templates.get_template("index.html.j2").render(version=__version__, embeds=embeds)
+        makes = {model.name: _makes(model) for model in models}
+        page = templates.get_template("index.html.j2").render(version=__version__, makes=makes)
         return HTMLResponse(page, headers=headers)
 
     @app.get("/docs", include_in_schema=False)
@@ -156,6 +161,16 @@ def _add_pages(app: FastAPI, models: Models) -> None:
         if name not in scripts:
             raise NoRouteError("there is no such asset")
         return Response(scripts[name], media_type="text/javascript", headers=headers)
+
+
+def _makes(model: Model) -> str:
+    """Return what a model makes: ``text``, ``embeddings``, ``tensors``."""
+    for version in model.versions.values():
+        if not isinstance(version, Version):
+            return "text"
+        if version.text is not None:
+            return "embeddings"
+    return "tensors"
 
 
 async def _on_error(request: Request, error: Exception) -> Response:

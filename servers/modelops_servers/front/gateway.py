@@ -10,7 +10,7 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
@@ -31,8 +31,16 @@ INFER_ROUTE = "/v2/models/{model}/infer"
 VERSION_INFER_ROUTE = "/v2/models/{model}/versions/{version}/infer"
 EMBEDDINGS_ROUTE = "/v1/embeddings"
 
-# Answers the text routes.
-Text = Callable[[Call, str, Outlet], Awaitable[Reply | Streamed]]
+
+class Text(Protocol):
+    """Answers the text routes."""
+
+    async def __call__(self, call: Call, path: str, outlet: Outlet) -> Reply | Streamed:
+        """Answer one request; see ``modelops_servers.front.openai.endpoint.TextEndpoint``."""
+
+    async def close(self) -> None:
+        """Give up what is still being counted."""
+
 
 _PREFIX = "/v2/models/"
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}\Z")
@@ -118,6 +126,11 @@ class Gateway:
             await _send(send, Reply([failure.body], failure.headers, status), request_id)
         seconds = time.perf_counter() - began
         self._metrics.request(call.model, route, status, seconds, call.version)
+
+    async def close(self) -> None:
+        """Give up what is still to be counted of requests that were answered."""
+        if self._text is not None:
+            await self._text.close()
 
     async def _framework(
         self, scope: Scope, receive: Receive, send: Send, request_id: bytes

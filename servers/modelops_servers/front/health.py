@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from modelops_servers.front.models import Model, Models
-from modelops_servers.front.version import Version
+from modelops_servers.front.served import Served
 
 
-def version_report(model: Model, version: Version) -> dict[str, Any]:
+def version_report(model: Model, version: Served[Any]) -> dict[str, Any]:
     """Return one version's state for a person or a program."""
     return {"name": model.name, "required": model.required, **_dated(version.report())}
 

@@ -7,7 +7,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from modelops_servers.front.models import Model
-from modelops_servers.front.version import Version
+from modelops_servers.front.served import Served
 
 _SECONDS = "modelops_version_seconds"
 _BATCH = "modelops_version_batch_size"
@@ -31,7 +31,7 @@ def statistics(model: Model, exposition: str, number: str | None = None) -> list
     ]
 
 
-def _entry(name: str, version: Version, said: dict[str, float]) -> dict[str, Any]:
+def _entry(name: str, version: Served[Any], said: dict[str, float]) -> dict[str, Any]:
     return {
         "name": name,
         "version": version.number,

@@ -18,7 +18,10 @@ from modelops_servers.front.hosted import HostedReplica
 from modelops_servers.front.inline import InlineReplica
 from modelops_servers.front.json_process import JsonProcess
 from modelops_servers.front.metrics import Metrics
+from modelops_servers.front.openai.served_text import TextReplica, TextVersion
+from modelops_servers.front.served import Served
 from modelops_servers.front.standing import Standing
+from modelops_servers.front.status import FieldError
 from modelops_servers.front.version import Version
 from modelops_servers.text import TOKENIZER, TextInputs
 
@@ -47,7 +50,7 @@ class Model:
     """Why there is no version at all, such as "unloaded by an operator"."""
     since: float = 0.0
     """Since when that is so, in UNIX seconds."""
-    versions: dict[str, Version] = field(default_factory=dict)
+    versions: dict[str, Version | TextVersion] = field(default_factory=dict)
     broken: dict[str, tuple[str, float]] = field(default_factory=dict)
     """Versions whose files this front cannot open: why, and since when (UNIX seconds)."""
 
@@ -65,7 +68,7 @@ class Models:
         """How each HTTP process is, as the supervisor told last."""
         self._fronts = fronts
         self._report = report
-        self._connections: dict[str, HostedReplica | InlineReplica] = {}
+        self._connections: dict[str, HostedReplica | InlineReplica | TextReplica] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining = False
         self._told: dict[str, bool] = {}
@@ -89,12 +92,37 @@ class Models:
         return found
 
     def find(self, name: str, version: str | None = None) -> Version:
-        """Return what answers for ``name``, at ``version`` where one is asked for.
+        """Return what answers tensors for ``name``, at ``version`` where one is asked for.
 
         Raises:
             ModelNotFoundError: no such model, or not this version of it.
             NotReadyError: it is not loaded yet, or unloaded.
+            FieldError: it is a text model.
         """
+        found = self.served(name, version)
+        if isinstance(found, TextVersion):
+            raise FieldError(
+                f"model {name!r} makes text, not tensors; ask it at /v1/chat/completions",
+                param="model",
+            )
+        return found
+
+    def find_text(self, name: str) -> TextVersion:
+        """Return the text model that answers for ``name``.
+
+        Raises:
+            ModelNotFoundError: no such model.
+            NotReadyError: it is not loaded yet, or unloaded.
+            FieldError: it makes no text.
+        """
+        found = self.served(name)
+        if isinstance(found, TextVersion):
+            return found
+        there = "/v1/embeddings" if found.text is not None else f"/v2/models/{name}/infer"
+        raise FieldError(f"model {name!r} makes no text; ask it at {there}", param="model")
+
+    def served(self, name: str, version: str | None = None) -> Version | TextVersion:
+        """Return what answers for ``name``, whatever it makes; raises as ``find``."""
         model = self.model(name)
         wanted = model.default if version is None else version
         found = model.versions.get(wanted or "")
@@ -134,8 +162,7 @@ class Models:
                 model.versions = {
                     v["version"]: old.versions[v["version"]]
                     for v in said["versions"]
-                    if v["version"] in old.versions
-                    and str(old.versions[v["version"]].artifact.path) == v["path"]
+                    if v["version"] in old.versions and _is_same(old.versions[v["version"]], v)
                 }
                 for number, version in old.versions.items():
                     if model.versions.get(number) is not version:
@@ -193,7 +220,7 @@ class Models:
                 for version in model.versions.values():
                     for standing in version.standings.values():
                         replica = self._connections.get(standing.id)
-                        if isinstance(replica, InlineReplica):
+                        if isinstance(replica, InlineReplica) and isinstance(version, Version):
                             self._look(version, standing, replica)
             self.tell()
 
@@ -210,9 +237,14 @@ class Models:
 
     # The parts of apply.
 
-    async def _open(self, said: dict[str, Any]) -> Version | str:
+    async def _open(self, said: dict[str, Any]) -> Version | TextVersion | str:
         """Open a version's files; or say what is off, which its host finds out as well."""
         config = ModelConfig.model_validate(said["config"])
+        if said["kind"] == "text":
+            path = None if said["path"] is None else Path(said["path"])
+            text_version = TextVersion(config, said["version"], path, self.metrics, self._fronts)
+            text_version.draining = self._draining
+            return text_version
         try:
             artifact, text = await asyncio.to_thread(_open_files, Path(said["path"]))
         except (ModelopsError, OSError) as error:
@@ -228,9 +260,10 @@ class Models:
         version.draining = self._draining
         return version
 
-    def _apply_replicas(self, version: Version, said: list[dict[str, Any]]) -> None:
+    def _apply_replicas(self, version: Version | TextVersion, said: list[dict[str, Any]]) -> None:
         names = {r["id"] for r in said}
-        version.replicas = [r for r in version.replicas if r.id in names]
+        for gone in [r.id for r in version.replicas if r.id not in names]:
+            version.spare(gone)
         for id in version.standings.keys() - names:
             version.apart.pop(id, None)
             replica = self._connections.pop(id, None)
@@ -239,6 +272,7 @@ class Models:
         standings = {}
         for r in said:
             if r["socket"] is None:
+                assert isinstance(version, Version)  # noqa: S101 - an engine in here has tensors
                 standings[r["id"]] = self._inline(version, r["id"])
                 continue
             standing = standings[r["id"]] = Standing(
@@ -248,12 +282,21 @@ class Models:
             replica = self._connections.get(standing.id)
             if standing.state != "ready":
                 version.spare(standing.id)
+            elif isinstance(version, TextVersion):
+                self._use_text(version, standing.id, r["socket"])
             elif replica is None:
                 self._connections[standing.id] = self._hosted(version, standing.id, r["socket"])
-            elif replica.connected:
+            elif isinstance(replica, HostedReplica) and replica.connected:
                 version.use(replica)
         version.standings = standings
         version.resize()
+
+    def _use_text(self, version: TextVersion, id: str, socket: str) -> None:
+        replica = self._connections.get(id)
+        if replica is None:
+            replica = self._connections[id] = TextReplica.of(id, version.config, socket)
+        assert isinstance(replica, TextReplica)  # noqa: S101 - a version stays what it is
+        version.use(replica)
 
     def _hosted(self, version: Version, id: str, path: str, after: float = 0.0) -> HostedReplica:
         metrics = self.metrics.of(version.config.name, version.number)
@@ -336,7 +379,7 @@ class Models:
         else:
             version.spare(replica.id)
 
-    async def _let_go(self, version: Version) -> None:
+    async def _let_go(self, version: Served[Any]) -> None:
         """Finish what an old version still answers, then drop it."""
         end = time.monotonic() + _LEAVE_SECONDS
         while version.in_flight and time.monotonic() < end:
@@ -359,6 +402,12 @@ _NEXT = {
     "stuck": "new requests get 503; it turns ready when the call ends, or restart the gateway",
     "failed": "mend the cause and load it again",
 }
+
+
+def _is_same(version: Version | TextVersion, said: dict[str, Any]) -> bool:
+    """Whether ``said`` is of the same files, or of the same server elsewhere."""
+    path = None if version.path is None else str(version.path)
+    return bool(path == said["path"] and version.config.url == said["config"]["url"])
 
 
 def _set_apart(version: Version, id: str, why: str, next: str) -> None:

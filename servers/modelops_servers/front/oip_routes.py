@@ -16,6 +16,7 @@ from modelops_servers.front.inference_statistics import statistics
 from modelops_servers.front.json_response import Json
 from modelops_servers.front.models import Models
 from modelops_servers.front.status import NoRouteError
+from modelops_servers.front.version import Version
 
 _TAG = "Open Inference Protocol"
 _EXTENSIONS = ["binary_tensor_data", "model_configuration", "statistics"]
@@ -80,7 +81,7 @@ def oip_routes(models: Models, metrics: Any, *, admin: bool) -> APIRouter:
         """Whether this model is ready, and if not, why."""
         found = models.model(model)
         if version is not None:
-            models.find(model, version)
+            models.served(model, version)
         report = model_report(found, version)
         ready = report["state"] == "ready"
         return Json({"ready": ready, **report}, status_code=200 if ready else 503)
@@ -96,7 +97,7 @@ def oip_routes(models: Models, metrics: Any, *, admin: bool) -> APIRouter:
     async def model_statistics(model: str, version: InPath) -> Response:
         """Counts and times of one model since the gateway started."""
         found = models.model(model)
-        number = None if version is None else models.find(model, version).number
+        number = None if version is None else models.served(model, version).number
         return Json({"model_stats": statistics(found, await metrics(), number)})
 
     for path, why in _NOT_OFFERED.items():
@@ -112,11 +113,27 @@ def _refusal(why: str) -> Callable[[], Awaitable[Response]]:
 
 
 def _metadata(models: Models, name: str, version: str | None) -> dict[str, Any]:
-    found = models.find(name, version)
+    found = models.served(name, version)
+    versions = list(models.model(name).versions)
+    if not isinstance(found, Version):
+        # Text goes through OpenAI's routes: there are no tensors to name.
+        return {
+            "name": name,
+            "versions": versions,
+            "platform": found.config.engine,
+            "inputs": [],
+            "outputs": [],
+            "parameters": {
+                **found.describe(),
+                "task": "text-generation",
+                "replicas": len(found.replicas),
+                "max_tokens": found.context,
+            },
+        }
     manifest = found.artifact.manifest
     return {
         "name": name,
-        "versions": list(models.model(name).versions),
+        "versions": versions,
         "platform": f"{found.config.engine}_{manifest.format}",
         "inputs": [_tensor(t) for t in manifest.signature.inputs],
         "outputs": [_tensor(t) for t in manifest.signature.outputs],

@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 
 from modelops_servers.front.auth import OPEN_PATHS
 from modelops_servers.front.gateway import EMBEDDINGS_ROUTE, INFER_ROUTE, VERSION_INFER_ROUTE
+from modelops_servers.front.openai.routes import TEXT_ROUTES
 
 _METRICS = "/metrics"
 _REPOSITORY = "/v2/repository/"
@@ -48,6 +49,7 @@ def add_hot_routes(app: FastAPI) -> None:
                 EMBEDDINGS_ROUTE: {"post": _EMBEDDINGS},
                 INFER_ROUTE: {"post": _infer(INFER_ROUTE)},
                 VERSION_INFER_ROUTE: {"post": _infer(VERSION_INFER_ROUTE)},
+                **{path: {"post": _text(path)} for path in sorted(TEXT_ROUTES)},
             }
             app.openapi_schema = schema
         return app.openapi_schema
@@ -139,6 +141,30 @@ _EMBEDDINGS: dict[str, Any] = {
         }
     ),
 }
+
+
+_CHAT = {
+    "model": "chat",
+    "messages": [{"role": "user", "content": "What is the capital of France?"}],
+    "max_tokens": 64,
+}
+
+
+def _text(path: str) -> dict[str, Any]:
+    """What the gateway itself asks of a text route: the engine has the last word on the rest."""
+    name = path.removeprefix("/v1/").strip("/").replace("/", "_")
+    fields = {"model": {"type": "string"}, "stream": {"type": "boolean", "default": False}}
+    schema = {"type": "object", "required": ["model"], "properties": fields}
+    example = _CHAT if name == "chat_completions" else {"model": "chat"}
+    answers: dict[str, Any] = {s: {"description": text} for s, text in _SAID.items()}
+    content = {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}}
+    return {
+        "tags": ["OpenAI"],
+        "summary": f"Passed to the model's engine: {path}",
+        "operationId": f"create_{name}",
+        "requestBody": {"required": True, "content": _json(schema, example)},
+        "responses": {"200": {"description": "The engine's answer", "content": content}, **answers},
+    }
 
 
 def _infer(path: str) -> dict[str, Any]:

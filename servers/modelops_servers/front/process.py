@@ -17,6 +17,7 @@ import uvloop
 from modelops.config import LimitsConfig, ServerConfig
 from modelops_servers import logs
 from modelops_servers.front.app import build
+from modelops_servers.front.gateway import Gateway
 from modelops_servers.front.http_server import HttpServer
 from modelops_servers.front.metrics import Metrics
 from modelops_servers.front.models import Models
@@ -99,6 +100,7 @@ class _Front:
         self._link = link
         self._models = Models(limits, self.metrics, first["fronts"], link.send)
         self._servers: list[tuple[HttpServer, socket.socket]] = []
+        self._apps: list[Gateway] = []
         for name, fd in first["fds"].items():
             app = build(
                 server,
@@ -108,6 +110,7 @@ class _Front:
                 fronts=first["fronts"],
                 admin=name == "admin",
             )
+            self._apps.append(app)
             http = HttpServer(app, header_seconds=limits.header_seconds)
             self._servers.append((http, socket.socket(fileno=fd)))
         self._inbox: asyncio.Queue[list[dict[str, Any]]] = asyncio.Queue()
@@ -139,6 +142,8 @@ class _Front:
             if task.done():
                 await task
             task.cancel()
+        for app in self._apps:
+            await app.close()
         await self._models.close()
 
     def topology(self, models: list[dict[str, Any]]) -> None:

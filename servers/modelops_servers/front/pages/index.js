@@ -14,9 +14,22 @@ function fact(list, name, value) {
   list.append(term, text);
 }
 
+function cache(found) {
+  const width = found.bytes_per_value && `${found.bytes_per_value} bytes a value`;
+  const room = found.tokens && `${found.tokens.toLocaleString()} tokens`;
+  return [found.asked, width, room].filter(Boolean).join(", ");
+}
+
 function example(card, meta) {
   const name = card.dataset.model;
-  if (card.dataset.embeds === "yes") {
+  if (card.dataset.makes === "text") {
+    const question = { role: "user", content: "What is the capital of France?" };
+    return {
+      path: "/v1/chat/completions",
+      body: { model: name, messages: [question], max_tokens: 64, temperature: 0 },
+    };
+  }
+  if (card.dataset.makes === "embeddings") {
     return {
       path: "/v1/embeddings",
       body: { model: name, input: ["The cat sat on the mat.", "A feline rested on a rug."] },
@@ -47,11 +60,15 @@ async function describe(card) {
   list.replaceChildren();
   fact(list, "Task", facts.task);
   fact(list, "Version", meta.versions.join(", "));
-  fact(list, "Runs on", `${facts.engine} ${facts.engine_version}, ${facts.provider}, ${facts.threads} threads`);
+  const threads = facts.threads && `${facts.threads} threads`;
+  const runs = [facts.engine, facts.engine_version].filter(Boolean).join(" ");
+  fact(list, "Runs on", [runs, facts.provider, threads].filter(Boolean).join(", "));
+  fact(list, "Reached at", facts.url);
   fact(list, "Why there", facts.provider_note);
   fact(list, "Precision", facts.precision);
   fact(list, "Inputs", meta.inputs.map(shape).join("  "));
   fact(list, "Outputs", meta.outputs.map(shape).join("  "));
+  fact(list, "KV cache", facts.kv_cache && cache(facts.kv_cache));
   fact(list, "Longest text", facts.max_tokens && `${facts.max_tokens} tokens`);
   fact(list, "Digest", facts.digest);
   examples[name] = example(card, meta);

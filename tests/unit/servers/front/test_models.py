@@ -49,7 +49,7 @@ class Front:
             "since": 5.0, "next": "", "restarts": 0, "last_progress": None, "describe": {},
         }  # fmt: skip
         version = {
-            "version": "1", "path": str(self.artifact.path),
+            "version": "1", "kind": "tensor", "path": str(self.artifact.path),
             "config": config.model_dump(mode="json"), "replicas": [replica],
         }  # fmt: skip
         await self._apply([version])

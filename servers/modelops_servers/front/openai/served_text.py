@@ -1,0 +1,101 @@
+"""A served version of a text model, over the engines that this front sends its requests to."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from modelops.config import ModelConfig
+from modelops.errors import ModelopsError
+from modelops_servers.front.metrics import Metrics, TextMetrics
+from modelops_servers.front.served import Served
+
+if TYPE_CHECKING:  # a front without a text model never loads the client
+    from modelops_servers.front.openai.upstream import Upstream
+
+
+class TextReplica:
+    """One text engine; connections are made as they are needed, so it is always reached."""
+
+    def __init__(self, id: str, upstream: Upstream) -> None:
+        self.id = id
+        self.upstream = upstream
+        self._closing: asyncio.Task[None] | None = None
+
+    @staticmethod
+    def of(id: str, config: ModelConfig, socket: str) -> TextReplica:
+        """Return the engine at ``socket``, or the one elsewhere that ``config`` names.
+
+        Raises:
+            MissingEnvironmentError: the variable that is to hold its key is not set.
+        """
+        from modelops_servers.front.openai.upstream import Upstream
+
+        if config.url is None:
+            return TextReplica(id, Upstream(socket=Path(socket)))
+        from modelops_servers.keeper.remote_key import key_of
+
+        return TextReplica(id, Upstream(config.url, key=key_of(config)))
+
+    @property
+    def in_flight(self) -> int:
+        """Answers that have begun and not ended."""
+        return self.upstream.in_flight
+
+    def abandon(self, error: ModelopsError) -> None:
+        """End every open answer with ``error``."""
+        self.upstream.abandon(error)
+
+    def close(self) -> None:
+        """Close every connection; what is still open fails."""
+        self._closing = asyncio.get_running_loop().create_task(self.upstream.close())
+
+
+class TextVersion(Served[TextReplica]):
+    """Takes requests for one text model; a ``TextModel``."""
+
+    def __init__(
+        self, config: ModelConfig, number: str, path: Path | None, metrics: Metrics, fronts: int
+    ) -> None:
+        self.metrics: TextMetrics = metrics.text(config.name)
+        super().__init__(config, number, path, metrics.of(config.name, number), fronts)
+
+    @property
+    def name(self) -> str:
+        """What the configuration calls it."""
+        return self.config.name
+
+    @property
+    def engine_name(self) -> str:
+        """What its engine calls it."""
+        return str(self.describe().get("served_model_name") or self.config.name)
+
+    @property
+    def context(self) -> int | None:
+        """Most tokens of prompt and answer together; None where it is not known."""
+        most = self.describe().get("max_model_len")
+        return most if isinstance(most, int) else None
+
+    @property
+    def tokenizes(self) -> bool:
+        """Whether its engine counts a prompt's tokens at ``/tokenize``."""
+        return self.config.engine == "vllm"
+
+    @property
+    def at_once(self) -> int:
+        """As many as are admitted: the engine has a queue of its own."""
+        return sys.maxsize
+
+    def admit(self, tokens: int = 0) -> None:  # noqa: ARG002 - counted by requests
+        """Count one request in, or refuse it; see ``Served.admit``."""
+        super().admit()
+
+    def leave(self, tokens: int = 0) -> None:  # noqa: ARG002
+        """Count one admitted request out."""
+        super().leave()
+
+    def engine(self) -> Upstream:
+        """Return the engine with the least to do; see ``Served.choose``."""
+        return self.choose().upstream

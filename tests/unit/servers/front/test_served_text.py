@@ -1,0 +1,185 @@
+"""A text model as the supervisor tells of it, and the whole gateway's routes over it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from fake_artifacts import make_artifact
+from scripted_upstream import STREAM, Exchange, ScriptedUpstream, scripted
+
+from modelops.config import LimitsConfig, ModelConfig, ServerConfig
+from modelops.errors import NotReadyError
+from modelops_servers.front.app import build
+from modelops_servers.front.metrics import Metrics
+from modelops_servers.front.models import Models
+
+CHAT = {"model": "chat", "stream": True, "messages": []}
+
+
+async def stream(exchange: Exchange) -> None:
+    await exchange.head()
+    for piece in STREAM:
+        await exchange.piece(piece)
+    await exchange.end()
+
+
+class Front:
+    """The gateway as one ASGI application, told by the test what the supervisor would tell."""
+
+    def __init__(self, folder: Path, socket: Path) -> None:
+        self.artifact = make_artifact(folder / "mlp")
+        self.socket = socket
+        self.metrics = Metrics()
+        self.models = Models(LimitsConfig(), self.metrics, 1, lambda _: None)
+        link = cast(Any, SimpleNamespace())
+        server = ServerConfig()
+        self.app = build(server, self.models, self.metrics, link, fronts=1, admin=False)
+
+    async def told(self, state: str, **more: Any) -> None:
+        """A text model, alias ``alias``, whose engine is ``state``; and one of tensors."""
+        text = ModelConfig(name="chat", source=self.artifact.path, engine="vllm", **more)
+        tensors = ModelConfig(name="mlp", source=self.artifact.path, engine="onnxruntime")
+        replica = {
+            "id": f"chat/1/0.{state}", "socket": str(self.socket), "state": state,
+            "why": f"it is {state}", "since": 5.0, "next": "wait", "restarts": 2,
+            "last_progress": None,
+            "describe": {"served_model_name": "engine's", "max_model_len": 99} if
+            state == "ready" else {},
+        }  # fmt: skip
+        await self.models.apply([
+            _model("chat", ["alias"], "text", text, [replica]),
+            _model("mlp", [], "tensor", tensors, []),
+        ])  # fmt: skip
+
+    async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Return status and body, decoded where it is JSON."""
+        data = b"" if body is None else json.dumps(body).encode()
+        scope = {
+            "type": "http", "method": method, "path": path, "raw_path": path.encode(),
+            "query_string": b"", "headers": [(b"content-length", b"%d" % len(data))],
+            "http_version": "1.1", "scheme": "http", "root_path": "", "server": None,
+            "client": None,
+        }  # fmt: skip
+        waiting = asyncio.Event()
+        asked = [{"type": "http.request", "body": data, "more_body": False}]
+        said: list[Any] = []
+
+        async def receive() -> Any:
+            if asked:
+                return asked.pop()
+            await waiting.wait()
+            return None
+
+        async def send(message: Any) -> None:
+            said.append(dict(message))
+
+        await self.app(scope, receive, send)
+        whole = b"".join(bytes(m.get("body", b"")) for m in said[1:])
+        is_json = dict(said[0]["headers"]).get(b"content-type", b"").startswith(b"application/json")
+        return said[0]["status"], json.loads(whole) if is_json else whole
+
+
+def _model(
+    name: str, aliases: list[str], kind: str, config: ModelConfig, replicas: list[Any]
+) -> dict[str, Any]:
+    version = {
+        "version": "1", "kind": kind, "path": str(config.source),
+        "config": config.model_dump(mode="json"), "replicas": replicas,
+    }  # fmt: skip
+    return {
+        "name": name, "aliases": aliases, "required": True, "default": "1", "unavailable": "",
+        "since": 0.0, "versions": [version],
+    }  # fmt: skip
+
+
+Scenario = Callable[[Front, ScriptedUpstream], Awaitable[None]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[[Scenario], None]:
+    """Return what runs a scenario over a front and an engine that streams."""
+
+    def begin(scenario: Scenario) -> None:
+        async def main() -> None:
+            with scripted(stream, tmp_path / "s") as upstream:
+                front = Front(tmp_path, tmp_path / "s")
+                try:
+                    await scenario(front, upstream)
+                finally:
+                    await front.app.close()
+                    await front.models.close()
+
+        asyncio.run(asyncio.wait_for(main(), 25))
+
+    return begin
+
+
+def test_a_ready_engine_answers_under_name_and_alias(run: Callable[[Scenario], None]) -> None:
+    async def scenario(front: Front, upstream: ScriptedUpstream) -> None:
+        await front.told("ready")
+        for name in ("chat", "alias"):
+            assert await front.ask("POST", "/v1/chat/completions", CHAT | {"model": name}) == (
+                200,
+                b"".join(STREAM),
+            )
+        status, listed = await front.ask("GET", "/v1/models")
+        assert (status, [m["id"] for m in listed["data"]]) == (200, ["chat", "mlp"])
+        assert listed["data"][0]["max_model_len"] == 99
+        status, metadata = await front.ask("GET", "/v2/models/chat")
+        assert (metadata["platform"], metadata["parameters"]["max_tokens"]) == ("vllm", 99)
+        assert front.models.find_text("chat").in_flight == 0
+
+    run(scenario)
+
+
+def test_what_is_not_ready_says_why_and_what_is_gone_is_let_go(
+    run: Callable[[Scenario], None],
+) -> None:
+    async def scenario(front: Front, upstream: ScriptedUpstream) -> None:
+        with pytest.raises(Exception, match="not served"):
+            front.models.find_text("chat")
+        for state, status in (("loading", 503), ("ready", 200), ("stuck", 503), ("failed", 503)):
+            await front.told(state)
+            got, said = await front.ask("POST", "/v1/chat/completions", CHAT)
+            assert got == status
+            if status == 503:
+                assert f"is {state}: it is {state}" in said["error"]["message"]
+            ready, report = await front.ask("GET", "/readyz")
+            assert report["models"][0]["state"] == state
+            assert ready == 503  # of the other model, nothing is told
+        await front.models.apply([])
+        with pytest.raises(Exception, match="not served"):
+            front.models.find_text("chat")
+
+    run(scenario)
+
+
+def test_each_kind_of_model_has_its_own_routes(run: Callable[[Scenario], None]) -> None:
+    async def scenario(front: Front, upstream: ScriptedUpstream) -> None:
+        await front.told("ready")
+        status, said = await front.ask("POST", "/v1/chat/completions", CHAT | {"model": "mlp"})
+        assert (status, said["error"]["param"]) == (400, "model")
+        assert "/v2/models/mlp/infer" in said["error"]["message"]
+        status, said = await front.ask("POST", "/v2/models/chat/infer", {"inputs": []})
+        assert (status, "makes text" in said["error"]) == (400, True)
+        status, said = await front.ask("POST", "/v1/embeddings", {"model": "chat", "input": "x"})
+        assert status == 400
+        assert "makes text" in said["error"]["message"]
+
+    run(scenario)
+
+
+def test_a_draining_front_takes_no_more_text(run: Callable[[Scenario], None]) -> None:
+    async def scenario(front: Front, upstream: ScriptedUpstream) -> None:
+        await front.told("ready")
+        front.models.drain()
+        with pytest.raises(NotReadyError):
+            front.models.find_text("chat").admit(5)
+
+    run(scenario)
