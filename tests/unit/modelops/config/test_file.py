@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 import string
 import time
 from pathlib import Path
@@ -263,6 +265,7 @@ _known = st.sampled_from([(place, key) for place, keys in _KEYS.items() for key 
 
 @given(_known, st.integers(0, 30), st.sampled_from(string.ascii_letters + "_-"), st.booleans())
 @example(("server.", "drain_seconds"), 5, "S", True)
+@example(("models[0].", "engine"), 0, "i", True)
 def test_a_slip_of_the_finger_names_the_key_that_was_meant(
     tmp_path_factory: pytest.TempPathFactory,
     known: tuple[str, str],
@@ -279,4 +282,11 @@ def test_a_slip_of_the_finger_names_the_key_that_was_meant(
     (values["models"][0] if place == "models[0]." else values.setdefault(place[:-1], {}))[typed] = 1
     file = tmp_path_factory.getbasetemp() / "slip.yaml"
     told = refused(file, yaml.safe_dump(values, sort_keys=False)).message
-    assert f"{place}{typed} is no known key; did you mean {key}?" in told
+    said = re.search(rf"{re.escape(place + typed)} is no known key; did you mean (\w+)\?", told)
+    assert said is not None, told
+    # "ingine" is as near to "inline" as to "engine".
+    assert said[1] == key or _alike(typed, said[1]) == _alike(typed, key)
+
+
+def _alike(typed: str, key: str) -> float:
+    return difflib.SequenceMatcher(None, key, typed.lower()).ratio()
