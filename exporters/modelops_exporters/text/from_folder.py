@@ -79,7 +79,6 @@ def prepare(checkpoint: Checkpoint, progress: Progress) -> TextSource:
         source_bytes=sum(p.stat().st_size for p in checkpoint.files),
         default_name=checkpoint.name,
         dtype=dtype,
-        stored=str(dtype).removeprefix("torch."),
         tensors=lambda: _tensors(checkpoint),
         reference=lambda: build(config, _tensors(checkpoint), torch.float32, checkpoint.name),
         documents={**_documents(checkpoint), "config.json": _config(checkpoint.config, dtype)},

@@ -75,7 +75,6 @@ def prepare(checkpoint: Checkpoint, progress: Progress) -> TextSource:
         source_bytes=path.stat().st_size,
         default_name=checkpoint.name,
         dtype=dtype,
-        stored=kinds.most_common(1)[0][0],
         tensors=lambda: reading.tensors(dtype, checkpoint.name),
         reference=reading.reference,
         documents={

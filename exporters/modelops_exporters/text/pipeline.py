@@ -12,7 +12,7 @@ from modelops.artifact.text_folder import check_text
 from modelops.checkpoint import open_checkpoint
 from modelops.errors import UsageError, VerificationError
 from modelops.parity import tolerance_for, write_samples
-from modelops.parity.samples import SAMPLES
+from modelops.parity.samples import TEXT_SAMPLES
 from modelops.progress import Progress
 from modelops.report.export import ExportReport, PromptEvidence, to_html, to_json
 from modelops.requests import ExportRequest, ExportResult
@@ -60,7 +60,7 @@ def run(request: ExportRequest, progress: Progress) -> ExportResult:
         parity = draft.parity.model_copy(update={"points": evidence.points, "checks": checks})
         draft = draft.model_copy(update={"parity": parity})
         if evidence.samples:
-            write_samples(folder / SAMPLES, evidence.samples)
+            write_samples(folder / TEXT_SAMPLES, evidence.samples)
         failures = (*failures, *evidence.failures)
         report = _report(request, source, draft, clock, failures, evidence.prompts, folder)
         (folder / REPORT_HTML).write_text(to_html(report), encoding="utf-8")

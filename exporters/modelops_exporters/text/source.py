@@ -32,7 +32,6 @@ class TextSource:
     source_bytes: int
     default_name: str
     dtype: torch.dtype
-    stored: str
     tensors: Callable[[], Tensors]
     reference: Callable[[], Any]
     documents: dict[str, Path | bytes] = field(default_factory=dict)

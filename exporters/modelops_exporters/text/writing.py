@@ -51,7 +51,6 @@ def dtypes_in(folder: Path) -> set[str]:
     found = {
         dtype_name(entry.dtype)
         for path in sorted(folder.glob("*.safetensors"))
-        if path.name != "samples.safetensors"
         for entry in read_header(path)[0].values()
     }
     return {d for d in found if "float" in d}

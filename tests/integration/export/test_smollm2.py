@@ -58,4 +58,4 @@ def test_inspect_and_verify_know_it(version: Path, smollm2: Path) -> None:
 
     assert modelops("inspect", str(smollm2))["parameters"] == 134_515_008
     assert modelops("inspect", str(version))["kind"] == "artifact"
-    assert modelops("verify", str(version))["files"] == 8
+    assert modelops("verify", str(version))["files"] == 9

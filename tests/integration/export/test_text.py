@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -395,6 +396,33 @@ def test_a_full_disk_publishes_nothing(tmp_path: Path) -> None:
     assert done.returncode == 5, done.stderr
     assert "nothing was published" in done.stderr
     assert not (tmp_path / "artifacts" / "tiny").exists()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_an_interrupted_export_leaves_nothing_that_the_next_does_not_remove(
+    tmp_path: Path, how: signal.Signals
+) -> None:
+    tiny_llm.folder(tmp_path / "tiny", tiny_llm.model())
+    # SIGINT is ignored by whoever was started in the background.
+    code = (
+        "import signal, sys\n"
+        "from modelops.cli.main import main\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "main(sys.argv[1:])\n"
+    )
+    command = [sys.executable, "-c", code, "export", "tiny", "--to", "vllm", "-o", "out"]
+    child = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    assert child.stderr is not None
+    with child.stderr:
+        for line in child.stderr:
+            if line.startswith("parity, source 1/"):
+                break
+        child.send_signal(how)
+        child.stderr.read()
+    assert child.wait(60) != 0
+    assert bool(list(tmp_path.glob("out/.staging-*"))) is (how == signal.SIGKILL)
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=200)
+    assert [p.name for p in (tmp_path / "out").iterdir() if p.is_dir()] == ["1"]
 
 
 def test_long_prompts_are_cut_to_what_the_model_takes(run: Run, tmp_path: Path) -> None:
