@@ -50,9 +50,10 @@ class KeptEngine:
         return self.until(lambda: self.replica.state == state, seconds)
 
     def processes(self) -> list[psutil.Process]:
-        """All that runs under the guardian."""
+        """All that runs under the guardian; nothing, where none is there yet."""
         child = self.replica._child
-        assert child is not None
+        if child is None or not child.pid:
+            return []
         return psutil.Process(child.pid).children(recursive=True)
 
     def named(self, words: str) -> psutil.Process:

@@ -14,7 +14,7 @@ SUFFIX = ".tmp"
 
 _RECORD = "shared_memory"
 # What Python's multiprocessing makes; nothing else is touched, whatever a record says.
-_NAME = re.compile(r"psm_[0-9a-f]{1,32}")
+_NAME = re.compile(r"psm_[0-9a-f]{1,32}|sem\.mp-[a-z0-9_]{1,32}")
 _SHARED = Path("/dev/shm")  # noqa: S108 - where the kernel has it
 
 

@@ -91,9 +91,9 @@ def shared_memory() -> set[str]:
 
 def test_its_start_is_shown_and_it_is_ready_after_a_token(engine: KeptEngine) -> None:
     whys = [why for _, state, why in engine.states if state == "loading"]
-    order = ["reading the model's", "starting the workers", "loading weights", "asking for one"]
-    reached = [next(i for i, why in enumerate(whys) if why.startswith(o)) for o in order]
-    assert reached == sorted(reached)
+    # What takes less than half a second may go by between two beats.
+    order = ["starting vLLM", "reading the model's configuration", "starting the workers"]
+    assert [why for why in whys if why in order] == order
     assert engine.complete(PARIS, 1).strip() == "Paris"
 
 
