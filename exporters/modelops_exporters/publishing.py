@@ -9,12 +9,12 @@ from modelops.artifact import MANIFEST, Artifact
 from modelops.artifact.integrity import render
 from modelops.artifact.manifest import Manifest, Role, check_name
 from modelops.errors import ParityError, UsageError
-from modelops.parity.samples import SAMPLES
+from modelops.parity.samples import SAMPLES, TEXT_SAMPLES
 from modelops.report.export import ExportReport
 from modelops.requests import ExportRequest, ExportResult
 
 REPORT_HTML, REPORT_JSON = "report.html", "report.json"
-_EVIDENCE = {SAMPLES, REPORT_HTML, REPORT_JSON}
+_EVIDENCE = {SAMPLES, TEXT_SAMPLES, REPORT_HTML, REPORT_JSON}
 
 
 def artifact_name(request: ExportRequest, default: str, root: Path) -> str:

@@ -10,7 +10,7 @@ from modelops.artifact import Artifact, open_artifact
 from modelops.artifact.manifest import Parity, ParityPoint
 from modelops.errors import IntegrityError, ParityError
 from modelops.parity import read_samples, recheck_samples
-from modelops.parity.samples import SAMPLES
+from modelops.parity.samples import SAMPLES, TEXT_SAMPLES
 from modelops.progress import Progress, silent
 from modelops.protocols import Exporter
 from modelops.signature import Frozen
@@ -70,7 +70,8 @@ def verify(
 
 def _recheck(artifact: Artifact, golden: Artifact, progress: Progress) -> tuple[ParityPoint, ...]:
     """Run ``artifact`` on the golden samples of ``golden``."""
-    if SAMPLES not in golden.manifest.files:
+    samples = next((n for n in (SAMPLES, TEXT_SAMPLES) if n in golden.manifest.files), None)
+    if samples is None:
         raise IntegrityError(f"{golden.path} carries no golden samples")
     ends = [(t.name, t.dtype) for s in _sides(artifact) for t in s]
     if ends != [(t.name, t.dtype) for s in _sides(golden) for t in s]:
@@ -83,7 +84,7 @@ def _recheck(artifact: Artifact, golden: Artifact, progress: Progress) -> tuple[
     return recheck_samples(
         golden.manifest.signature,
         runtime,
-        read_samples(golden.file(SAMPLES)),
+        read_samples(golden.file(samples)),
         golden.manifest.parity.tolerance,
     )
 

@@ -11,6 +11,8 @@ from modelops.parity.check import Sample
 from modelops.parity.inputs import Arrays
 
 SAMPLES = "samples.safetensors"
+TEXT_SAMPLES = f"evidence/{SAMPLES}"
+"""Of a Hugging Face folder: engines take every such file beside its config.json for weights."""
 
 # Enough for every point of most models; more would weigh on each copy of the artifact.
 _MOST_BYTES = 32 * 2**20
@@ -19,6 +21,8 @@ _MOST_BYTES = 32 * 2**20
 def write_samples(path: Path, samples: Sequence[Sample]) -> list[str]:
     """Write ``samples`` to ``path``, largest left out beyond 32 MiB; return the labels kept."""
     from safetensors.numpy import save_file
+
+    path.parent.mkdir(exist_ok=True)
 
     room = _MOST_BYTES
     chosen: list[int] = []

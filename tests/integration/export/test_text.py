@@ -89,6 +89,8 @@ def test_a_folder_is_copied_bit_by_bit_and_proven(
     assert "Prompts and answers" in page
     assert "The capital of France is" in page
     assert "--engine vllm" in page
+    # Engines take every such file beside the config for weights.
+    assert [p.name for p in result.path.glob("*.safetensors")] == ["model.safetensors"]
     checked = verify(result.path)
     assert len(checked.parity.points) == len(manifest.parity.points)
     assert inspect(str(result.path)).manifest == manifest
@@ -99,7 +101,7 @@ def test_a_folder_is_copied_bit_by_bit_and_proven(
 def test_the_greedy_tokens_are_the_models_own(run: Run, tmp_path: Path) -> None:
     model = tiny_llm.model()
     result = run(tiny_llm.folder(tmp_path / "tiny", model))
-    samples = load_file(result.path / "samples.safetensors")
+    samples = load_file(result.path / "evidence" / "samples.safetensors")
     for number in range(5):
         text = samples[f"{number}.in.input_ids"][None]
         tokens = text[:, :-16]
