@@ -25,6 +25,8 @@ class Pulse:
         self._slowest = 0.0
         self._running: dict[int, tuple[float, int]] = {}
         """Of each thread in a call: when it began (monotonic), and of how many requests."""
+        self._stuck: tuple[float, int] | None = None
+        """The call that was found stuck: it stays so until it ends, whatever others do."""
         self._waiting = 0
         self.unread: Callable[[], bool] = lambda: False
         """Whether more has come than those threads have read."""
@@ -60,7 +62,10 @@ class Pulse:
                 queued = in_flight - sum([requests for _, requests in running])
             limit = max(self._progress_seconds, _SLOWEST_FACTOR * self._slowest)
             over = time.monotonic() - oldest[0] - limit
-            if over > 0 and (queued > 0 or self.unread()) and oldest in self._running.values():
+            waited_for = oldest == self._stuck or queued > 0 or self.unread()
+            if over > 0 and waited_for and oldest in self._running.values():
+                # Nobody is sent to it any more, so that soon nobody waits: that heals nothing.
+                self._stuck = oldest
                 return Health(
                     "stuck",
                     f"one call has been in the engine for {over + limit:.0f} s while "

@@ -55,11 +55,21 @@ class Item:
         self.owner = owner
         """Who is to be answered; batching never looks at it."""
         # The batcher's own: when it must be looked at again, whom it may join, whether it waits.
-        self.due = min(
-            math.inf if deadline is None else deadline, math.inf if start_by is None else start_by
-        )
+        self.due = _first(deadline, start_by)
         self.group: Hashable = None
         self.waiting = False
+
+    def put_off(self, seconds: float) -> None:
+        """Let what was done for it meanwhile not count as waiting; before it is queued."""
+        if self.start_by is not None:
+            self.start_by += seconds
+            self.due = _first(self.deadline, self.start_by)
+
+
+def _first(deadline: float | None, start_by: float | None) -> float:
+    return min(
+        math.inf if deadline is None else deadline, math.inf if start_by is None else start_by
+    )
 
 
 class ItemMaker:

@@ -32,6 +32,7 @@ LINE_BYTES = 16 * 1024
 """Most bytes of a request's target."""
 
 # How much of a body may wait for the application before reading pauses.
+_QUEUED = 16  # requests that may follow one that is being answered
 _HIGH_WATER = 256 * 1024
 # A client that is still sending when it is refused gets this long to read why: closing at once
 # would reset the connection under the answer.
@@ -255,8 +256,10 @@ class HttpProtocol(asyncio.Protocol):
         if self._running is None:
             self._start(cycle, scope)
         else:
-            self._pause_reading()
             self._queue.append((cycle, scope))
+            if len(self._queue) >= _QUEUED:
+                # Not sooner: who does not read does not see a client leave either.
+                self._pause_reading()
 
     def on_body(self, body: bytes) -> None:
         """A piece of a body came."""

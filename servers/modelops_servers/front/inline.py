@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from queue import Empty, SimpleQueue
@@ -123,7 +124,9 @@ class InlineReplica:
         with contextlib.suppress(Empty):
             while (item := self._queue.get(wait)) is not None:
                 if item.owner.packed:
+                    began = time.monotonic()
                     item.tensors = {n: opened(a) for n, a in item.tensors.items()}
+                    item.put_off(time.monotonic() - began)
                 self._put(item)
                 wait = False
             return False

@@ -59,7 +59,7 @@ class InferEndpoint:
             call.version = found.number
             found.admit()
             try:
-                request = await self._decode(data, found, body.json_length)
+                request = await self._decode(call, data, found, body.json_length)
                 if request.timeout_seconds is not None:
                     call.deadline = min(call.deadline, time.monotonic() + request.timeout_seconds)
                 with ClientWatch(call.receive, call.deadline):
@@ -79,16 +79,20 @@ class InferEndpoint:
         return await _compressed(Reply(encoded.parts, headers), call.headers)
 
     async def _decode(
-        self, data: bytes | memoryview, found: Version, json_length: int | None
+        self, call: Call, data: bytes | memoryview, found: Version, json_length: int | None
     ) -> InferRequest:
         size = len(data) if json_length is None else json_length
+        run = self._models.json.run
         if size > DECODED_ON_LOOP_BYTES:
-            return await self._models.json.run(decode_request, data, found.signature, json_length)
+            with ClientWatch(call.receive, call.deadline):
+                return await run(decode_request, data, found.signature, json_length)
         request = decode_request(data, found.signature, json_length, STRINGS_ON_LOOP)
-        for name in request.unwalked:
+        if request.unwalked:
             # They stay where they are, packed: only whether they are whole is found out elsewhere.
-            strings = cast(PackedStrings, request.tensors[name])
-            await self._models.json.run(check_strings, name, strings.packed, strings.size)
+            with ClientWatch(call.receive, call.deadline):
+                for name in request.unwalked:
+                    strings = cast(PackedStrings, request.tensors[name])
+                    await run(check_strings, name, strings.packed, strings.size)
         return request
 
     async def _encode(

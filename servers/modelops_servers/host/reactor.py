@@ -152,12 +152,16 @@ class Reactor:
 
     def admit(self, connection: Connection, frame: Frame) -> Item:
         """Queue the request in ``frame``."""
+        began = time.monotonic()
+        tensors, _ = self._inputs.read(frame, connection.theirs)
         item = self._make(
-            self._inputs.read(frame, connection.theirs)[0],
+            tensors,
             wire.when(frame.first),
             wire.when(frame.second),
             (connection, frame.id),
+            began,
         )
+        item.put_off(time.monotonic() - began)  # taking strings apart takes long
         self._batcher.put(item)
         return item
 

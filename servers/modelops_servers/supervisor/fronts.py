@@ -53,6 +53,7 @@ class Front:
         self._child: Child | None = None
         self._silence = Silence()
         self._start_of = Silence()
+        self._start_seconds = IMPORT_SECONDS
         self._kill_why = ""
         self._stopping = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -71,12 +72,15 @@ class Front:
         self._kill_why = ""
         self._silence.heard()
         self._start_of.heard()
+        self._start_seconds = IMPORT_SECONDS
         self._set("loading", "starting", _LOADING)
         self._on_event(self.index, {"event": "starting"})
         name = f"front-{self.index}"
         first = {**self._first, "topology": self.topology}
         spare = self._spare.take(name, self._on_message, self._on_exit)
         if spare is not None:
+            if self._spare.imported:
+                self._start_seconds = DEAD_SECONDS
             self._child = spare
             spare.send(first)
             return
@@ -141,7 +145,7 @@ class Front:
         silent = self._silence.seconds(now)
         limit = max(DEAD_SECONDS, patience)
         if not self.serving:
-            if self._start_of.seconds(now) > max(IMPORT_SECONDS, patience):
+            if self._start_of.seconds(now) > max(self._start_seconds, patience):
                 self._kill("it did not come up")
         elif silent > limit:
             self._kill(f"no sign of life for {limit:g} s")

@@ -17,6 +17,8 @@ DEAD_SECONDS = 10.0
 IMPORT_SECONDS = 60.0
 """A front that has not said a word for this long after its start is killed."""
 
+_WELL_SECONDS = 2.0  # one that has been silent for longer is not taken: it may hang
+
 
 class Spare:
     """At most one; whoever takes it has a front at once, also on a machine that is busy."""
@@ -27,7 +29,9 @@ class Spare:
         self._backoff = Backoff()
         self._due = 0.0
         self._silence = Silence()
-        self._imported = False
+        self._silent = 0.0
+        self.imported = False
+        """Whether it has said so: then it has little left to do before it serves."""
         self._child: Child | None = None
         self._starting: asyncio.Task[None] | None = None
         self._stopping = False
@@ -40,8 +44,9 @@ class Spare:
         if self._stopping:
             return
         if self._child is not None:
-            limit = DEAD_SECONDS if self._imported else IMPORT_SECONDS
-            if self._silence.seconds(now) > limit:
+            limit = DEAD_SECONDS if self.imported else IMPORT_SECONDS
+            self._silent = self._silence.seconds(now)
+            if self._silent > limit:
                 self._child.kill()
         elif wanted and not self._is_starting and time.monotonic() >= self._due:
             self._starting = asyncio.create_task(self._start())
@@ -53,6 +58,9 @@ class Spare:
         """
         child, self._child = self._child, None
         if child is None or not child.is_there:
+            return None
+        if self.imported and self._silent > _WELL_SECONDS:
+            child.kill()
             return None
         child.hand_over(name, on_message, on_exit)
         return child
@@ -74,7 +82,8 @@ class Spare:
     async def _start(self) -> None:
         child = Child("front-spare", FRONT, self._on_message, self._on_exit)
         self._silence.heard()
-        self._imported = False
+        self._silent = 0.0
+        self.imported = False
         try:
             await child.start(None, self._fds)
         except OSError:
@@ -85,8 +94,8 @@ class Spare:
     def _on_message(self, child: Child, message: Message) -> None:  # noqa: ARG002
         # It says nothing but that it is there.
         self._silence.heard()
-        if not self._imported:
-            self._imported = True
+        if not self.imported:
+            self.imported = True
             self._backoff.well()
 
     async def _on_exit(self, child: Child, code: int) -> None:  # noqa: ARG002

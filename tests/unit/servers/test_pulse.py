@@ -143,6 +143,22 @@ def test_only_who_is_ready_can_be_stuck(pulse: Pulse, clock: Clock, state: State
     assert (health.state, health.why) == (state, "so it is")
 
 
+def test_a_stuck_call_is_not_forgotten_when_nobody_waits_behind_it_any_more(
+    pulse: Pulse, clock: Clock
+) -> None:
+    pulse.began(clock.now, 4, 1)
+    clock.now += PROGRESS_SECONDS + 1
+    assert pulse.health().state == "stuck"
+    # Another lane works on, and no more requests come: nobody is sent to what is stuck.
+    other = threading.Thread(target=call, args=(pulse, clock, 1))
+    other.start()
+    other.join()
+    assert pulse.health().state == "stuck"
+    assert pulse.health(1).state == "stuck"
+    pulse.ended(clock.now)
+    assert pulse.health().state == "ready"
+
+
 def test_each_thread_has_a_call_of_its_own(pulse: Pulse, clock: Clock) -> None:
     pulse.began(clock.now, 0, 3)
     clock.now += PROGRESS_SECONDS + 1

@@ -295,3 +295,13 @@ def test_padding_never_costs_an_item_more_than_the_slack(lengths: list[int], sla
     for batch in drained(queue(TOKENS, *(tokens(n) for n in lengths), slack=slack)):
         longest = max(item.length for item in batch)
         assert all(longest - item.length < slack for item in batch)
+
+
+def test_what_was_done_for_a_request_does_not_count_as_waiting() -> None:
+    item = rows(at=0.0, start_by=5.0, deadline=20.0)
+    item.put_off(8.0)
+    batcher = queue(PLAIN, item)
+    assert batcher.take(10.0).batch == [item]
+    late = rows(at=0.0, start_by=5.0, deadline=7.0)
+    late.put_off(8.0)
+    assert queue(PLAIN, late).take(10.0).expired == [late]
