@@ -27,6 +27,8 @@ _STOP_SECONDS = 5.0
 # A server of its own also takes its time to end, once it has nothing more to do.
 _ENDING_SECONDS = 10.0
 
+_SHOWN = 300  # characters of an earlier failure
+
 _log = logging.getLogger(__name__)
 
 
@@ -86,7 +88,7 @@ class HostReplica:
         self._stuck_since = None
         self._kill_why = ""
         self._heard = self._started_at = time.monotonic()
-        self._set("loading", self._doing, _LOADING)
+        self._set_loading(self._doing)
         self._child = Child(self.id, self._module, self._on_message, self._on_exit)
         first = {"model": self._config.model_dump(mode="json"), "socket": str(self.socket)}
         try:
@@ -153,6 +155,15 @@ class HostReplica:
         self._next = next
         self._since = time.time()
 
+    def _set_loading(self, doing: str) -> None:
+        self._set("loading", self._loading(doing), _LOADING if self.failure is None else _TRYING)
+
+    def _loading(self, doing: str) -> str:
+        """Say it so that a try that is under way does not hide why the last one failed."""
+        if self.failure is None:
+            return doing
+        return f"{doing}; its last start ended so: {self.failure.message.splitlines()[0][:_SHOWN]}"
+
     def _set_stuck(self, why: str, now: float) -> None:
         self._stuck_since = now
         self._set(
@@ -189,13 +200,16 @@ class HostReplica:
                 self._set_stuck(message["why"], self._heard)
         elif state != self.state and not self._stopping:
             self._stuck_since = None
-            self._set(state, message["why"], message.get("next") or _NEXT.get(state, _LOADING))
+            if state == "loading":
+                self._set_loading(message["why"])
+            else:
+                self._set(state, message["why"], message.get("next") or _NEXT.get(state, _LOADING))
             if state == "ready":
                 self.failure = None
             self._on_change()
-        elif state == "loading" and message["why"] != self._why:
+        elif state == "loading" and self._loading(message["why"]) != self._why:
             # How far it has come.
-            self._why = message["why"]
+            self._why = self._loading(message["why"])
             self._on_change()
 
     async def _on_exit(self, child: Child, code: int) -> None:
@@ -230,6 +244,7 @@ class HostReplica:
 
 _OPENING = "opening the artifact and starting the engine"
 _LOADING = "it turns ready by itself once it is loaded and warmed up"
+_TRYING = "it is tried again, each time a little later, until it loads"
 _NEXT = {"ready": "nothing to do"}
 
 

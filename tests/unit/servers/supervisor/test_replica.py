@@ -264,6 +264,29 @@ def test_what_it_says_of_its_failure_is_what_is_told(run: Run) -> None:
     run(scenario)
 
 
+def test_a_new_try_does_not_hide_why_the_last_one_failed(run: Run) -> None:
+    async def scenario(world: World) -> None:
+        host = world.host
+        await host.start()
+        assert "ended" not in host.told()["why"]
+        error = MissingEnvironmentError("no CUDA here\nand a long log", hint="--provider cpu")
+        world.child._on_message(world.child, {"event": "failed", "error": told(error)})
+        await world.child.ends(1)
+        assert len(world.children) == 2
+        assert host.state == "loading"
+        assert host.told()["why"].endswith("its last start ended so: no CUDA here")
+        assert "tried again" in host.told()["next"]
+        world.child.says("beat", "loading", why="loading weights")
+        changes = world.changes
+        world.child.says("beat", "loading", why="loading weights")
+        assert world.changes == changes
+        assert host.told()["why"] == "loading weights; its last start ended so: no CUDA here"
+        world.child.ready()
+        assert host.told()["why"] == "it is ready"
+
+    run(scenario)
+
+
 def test_no_room_for_a_process_is_a_failure_that_is_tried_again(run: Run) -> None:
     async def scenario(world: World) -> None:
         host = world.host
