@@ -21,6 +21,7 @@ _log = logging.getLogger(__name__)
 _STUCK_SECONDS = 3.0
 # Nothing answers while a front is away: one that had served for this long is restarted at once.
 _FORGIVEN_SECONDS = 5.0
+_HOPELESS = 4  # ends in a row without having served
 
 OnEvent = Callable[[int, Message], None]
 OnAsk = Callable[[Message], Awaitable[dict[str, Any]]]
@@ -56,6 +57,8 @@ class Front:
         self._start_seconds = IMPORT_SECONDS
         self._kill_why = ""
         self._stopping = False
+        self._has_served = False
+        self._failed_in_a_row = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._answers: dict[int, asyncio.Future[Message]] = {}
         self._questions = 0
@@ -65,6 +68,13 @@ class Front:
     def serving(self) -> bool:
         """Whether it takes requests, or did until it fell silent."""
         return self.state in ("ready", "stuck")
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether waiting for it is in vain: it never served, or does not come back."""
+        if self.failure is None:
+            return False
+        return not self._has_served or self._failed_in_a_row >= _HOPELESS
 
     async def start(self) -> None:
         """Start the process, or take the spare one; where there is no room for it, try later."""
@@ -194,6 +204,8 @@ class Front:
                 self._backoff.well()
                 self._set("ready", "serving", "nothing to do")
                 self.failure = None
+                self._has_served = True
+                self._failed_in_a_row = 0
             case "routing":
                 self.ready = message["ready"]
             case "answer":
@@ -227,6 +239,7 @@ class Front:
 
     def _again(self, why: str, log: str = "") -> None:
         self.failure = EngineError(f"front {self.index} {why}{log}")
+        self._failed_in_a_row += 1
         delay = self._backoff.next()
         self._set("failed", f"it {why}", f"it is restarted {_after(delay)}")
         self._on_event(self.index, {"event": "ended", "why": why})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from modelops.config import GatewayConfig, ModelConfig
@@ -83,7 +84,7 @@ class Supervisor:
         if not any(d.is_ready(len(self.fronts)) for d in self._deployments()):
             failures = [d.failure for d in self._deployments() if d.failure is not None]
             raise failures[0] if failures else EngineError("no model could be loaded")
-        await self._until_routed()
+        await self._until_routed(self._deployments())
         self._started = True
 
     async def watch(self) -> None:
@@ -151,40 +152,42 @@ class Supervisor:
         try:
             while not work.done():
                 await asyncio.wait({work}, timeout=0.2)
-                broken = next((f.failure for f in self.fronts if f.failure is not None), None)
-                if broken is not None and not any(f.serving for f in self.fronts):
-                    raise broken
+                if all(f.is_hopeless for f in self.fronts):
+                    raise self._broken
             await work
         finally:
             work.cancel()
 
-    async def _until_routed(self) -> None:
-        """Wait until every front serves, and can reach all that is ready.
+    @property
+    def _broken(self) -> ModelopsError:
+        """Why the fronts cannot be waited for."""
+        failures = [f.failure for f in self.fronts if f.is_hopeless and f.failure is not None]
+        return failures[0]
+
+    async def _until_routed(self, deployments: Sequence[Deployment]) -> None:
+        """Wait until every front serves, and can reach those of ``deployments`` that are ready.
 
         Raises:
-            EngineError: a front ended meanwhile, or does not get there.
+            EngineError: a front does not come up, or does not get there.
         """
         try:
             async with asyncio.timeout(_ROUTED_SECONDS):
-                await self._routed()
+                await self._routed(deployments)
         except TimeoutError:
             raise EngineError(
                 f"a front did not reach every engine that is ready within {_ROUTED_SECONDS:g} s"
             ) from None
 
-    async def _routed(self) -> None:
+    async def _routed(self, deployments: Sequence[Deployment]) -> None:
         while True:
             self._changed.clear()
             wanted = {
-                f"{d.config.name}/{d.version}"
-                for d in self._deployments()
-                if d.is_ready(len(self.fronts))
+                f"{d.config.name}/{d.version}" for d in deployments if d.is_ready(len(self.fronts))
             }
             if all(f.serving and all(f.ready.get(w) for w in wanted) for f in self.fronts):
                 return
-            broken = next((f.failure for f in self.fronts if f.failure is not None), None)
-            if broken is not None:
-                raise broken
+            if any(f.is_hopeless for f in self.fronts):
+                raise self._broken
             await self._changed.wait()
 
     def _on_front(self, index: int, message: Message) -> None:
@@ -235,22 +238,24 @@ class Supervisor:
                 for deployment in fresh:
                     await deployment.start()
                     await self._wait(deployment, deployment.config.load_seconds + 10)
+                # Every front reaches the new one before it takes the old one's place.
+                model.versions = before | {d.version: d for d in fresh}
+                self._tell()
+                await self._until_routed(fresh)
             except ModelopsError:
                 model.versions = before
                 self._tell()
                 await asyncio.gather(*(d.stop(0) for d in fresh))
                 raise
-            # Every front reaches the new one before it takes the old one's place.
-            model.versions = before | {d.version: d for d in fresh}
-            self._tell()
-            await self._until_routed()
             kept = {d.version: before[d.version] for d in wanted if d not in fresh}
             model.versions = kept | {d.version: d for d in fresh}
             model.unavailable = ""
             model.settle_default()
             self._tell()
-            await self._until_routed()
-            self._retire([d for d in before.values() if d not in model.versions.values()])
+            try:
+                await self._until_routed(list(model.versions.values()))
+            finally:
+                self._retire([d for d in before.values() if d not in model.versions.values()])
 
     async def _unload(self, model: ServedModel) -> None:
         async with model.lock:

@@ -192,3 +192,21 @@ def test_a_stderr_that_nobody_reads_holds_up_nobody(zoo: dict[str, Path]) -> Non
         assert server.stop() == 0
     finally:
         server.close()
+
+
+def test_a_front_that_is_killed_while_a_model_loads_is_replaced(zoo: dict[str, Path]) -> None:
+    port = free_port()
+    process = begin(str(zoo["mlp"]), port=port)
+    server = Server(process, f"http://127.0.0.1:{port}", {})
+    try:
+        [host] = wait_until(lambda: processes(process.pid, "host"), 30)
+        host.suspend()
+        wait_until(lambda: server.get("/livez").ok, 30)
+        [front] = fronts(server)
+        front.kill()
+        wait_until(lambda: server.get("/livez").ok and fronts(server) != [front], 60)
+        host.resume()
+        wait_until(lambda: server.get("/readyz").ok, 90)
+        assert server.infer("mlp", X).ok
+    finally:
+        server.close()
