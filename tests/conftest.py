@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Generator
@@ -24,6 +25,9 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 # Inside .venv, so that it goes with it and is made only once.
 _ENGINES = Path(sys.prefix) / "engines"
+# Whoever was started in the background ignores Ctrl-C, and so would all that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 _FORBID_SKIPS = os.environ.get("MODELOPS_FORBID_SKIPS") == "1"
 
 

@@ -224,8 +224,6 @@ def start(toy: Toy, index: str, *more: str) -> tuple[subprocess.Popen[str], int]
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
-        # Whoever was started in the background ignores it, and so would its children.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
