@@ -202,7 +202,7 @@ class TestOpenaiClient:
             client.embeddings.create(model="nope", input="cat")
         with pytest.raises(openai.NotFoundError):
             client.models.retrieve("nope")
-        with pytest.raises(openai.NotFoundError):
+        with pytest.raises(openai.BadRequestError, match="makes no text"):
             client.chat.completions.create(model="embedder", messages=[])
         with pytest.raises(openai.BadRequestError, match="empty string") as refused:
             client.embeddings.create(model="embedder", input="")
