@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from modelops import folder_lock
 from modelops.artifact.integrity import check_files, render
 from modelops.artifact.manifest import MANIFEST, Manifest
 from modelops.artifact.output_path import check_output
@@ -86,7 +87,7 @@ class Store:
                 # Joined again, because mkdtemp makes a relative root absolute.
                 holder = self.root / Path(tempfile.mkdtemp(prefix=_STAGING, dir=self.root)).name
                 cleanup.callback(shutil.rmtree, holder, ignore_errors=True)
-                lock = os.open(holder / _LOCK, _LOCK_FLAGS, 0o600)
+                lock = os.open(holder / _LOCK, folder_lock.FLAGS, 0o600)
                 cleanup.callback(os.close, lock)
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 staged = holder / "files"
@@ -132,26 +133,23 @@ class Store:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         path = self.root / _LOCK
-        while True:
-            self.root.mkdir(parents=True, exist_ok=True)
-            try:
-                fd = os.open(path, _LOCK_FLAGS, 0o644)
-            except FileNotFoundError:
-                continue  # the folder was removed in between by a run that published nothing
-            except OSError as error:
-                if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
-                    raise
-                raise IntegrityError(
-                    f"will not write to {self.root}: {path} is a link or a folder, no lock file",
-                    hint=f"look at it, and remove {path}",
-                ) from error
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX)
-                if _is_still(path, fd):
-                    yield
-                    return
-            finally:
-                os.close(fd)
+        try:
+            fd = folder_lock.acquire(
+                path,
+                prepare=lambda: self.root.mkdir(parents=True, exist_ok=True),
+                waiting=lambda: None,
+            )
+        except OSError as error:
+            if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+                raise
+            raise IntegrityError(
+                f"will not write to {self.root}: {path} is a link or a folder, no lock file",
+                hint=f"look at it, and remove {path}",
+            ) from error
+        try:
+            yield
+        finally:
+            os.close(fd)
 
     def _next(self) -> int:
         # Anything that bears a number counts, a planted link or file too: it is stepped over.
@@ -173,16 +171,6 @@ class Store:
             if os.listdir(self.root) == [_LOCK]:  # noqa: PTH208
                 (self.root / _LOCK).unlink()
                 self.root.rmdir()
-
-
-_LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-
-
-def _is_still(path: Path, fd: int) -> bool:
-    try:
-        return os.path.samestat(path.lstat(), os.fstat(fd))
-    except FileNotFoundError:
-        return False
 
 
 def _in_use(holder: Path) -> bool:

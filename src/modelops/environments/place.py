@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import secrets
 import shutil
@@ -16,6 +15,7 @@ from pathlib import Path
 import platformdirs
 from pydantic import ValidationError
 
+from modelops import folder_lock
 from modelops.environments.record import RECORD, Record
 from modelops.errors import IntegrityError, MissingEnvironmentError, UnsafeInputError
 from modelops.progress import Progress, silent
@@ -23,7 +23,6 @@ from modelops.progress import Progress, silent
 FOLDER_VARIABLE = "MODELOPS_ENGINES_DIR"
 
 _LOCK = ".lock"
-_LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 # In every folder that modelops made: nothing without it is ever removed.
 _MARK = ".made-by-modelops"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -130,26 +129,20 @@ class Place:
             MissingEnvironmentError: the folder cannot be made or written.
             UnsafeInputError: others may write to it.
         """
-        path = self.root / _LOCK
-        while True:
-            with self.explained():
-                self.root.mkdir(mode=0o755, parents=True, exist_ok=True)
-                self._check_owner(self.root, self.root.stat())
-                try:
-                    fd = os.open(path, _LOCK_FLAGS, 0o644)
-                except FileNotFoundError:
-                    continue  # a removal took the folder away in between
-            try:
-                try:
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    progress(f"waiting: another command is changing {self.engine} here")
-                    fcntl.flock(fd, fcntl.LOCK_EX)
-                if _is_still(path, fd):
-                    yield
-                    return
-            finally:
-                os.close(fd)
+
+        def prepare() -> None:
+            self.root.mkdir(mode=0o755, parents=True, exist_ok=True)
+            self._check_owner(self.root, self.root.stat())
+
+        def waiting() -> None:
+            progress(f"waiting: another command is changing {self.engine} here")
+
+        with self.explained():
+            fd = folder_lock.acquire(self.root / _LOCK, prepare, waiting)
+        try:
+            yield
+        finally:
+            os.close(fd)
 
     def forget(self) -> None:
         """Remove the record, so that whatever is left of the environment is a leftover."""
@@ -231,10 +224,3 @@ def discard(folder: Path) -> None:
     """Remove a half-made environment as far as possible; what stays is swept by the next run."""
     with contextlib.suppress(OSError):
         _remove(folder)
-
-
-def _is_still(path: Path, fd: int) -> bool:
-    try:
-        return os.path.samestat(path.lstat(), os.fstat(fd))
-    except FileNotFoundError:
-        return False
