@@ -7,13 +7,12 @@ from typing import Any
 
 import torch
 
-from modelops.artifact.manifest import Source
 from modelops.checkpoint import Checkpoint, load_weights
 from modelops.errors import ExportError, InputError, UsageError
 from modelops.requests import ExportRequest
 from modelops.signature import TensorSpec, default_dims
 from modelops_exporters.calling import FlatModel, named_arguments
-from modelops_exporters.prepared import Prepared
+from modelops_exporters.prepared import Prepared, source_of
 from modelops_exporters.user_code import user_line
 
 
@@ -54,17 +53,6 @@ def prepare(checkpoint: Checkpoint, request: ExportRequest) -> Prepared:
         default_name=checkpoint.name,
         output_names=request.output_names,
         notes=[*checkpoint.notes, *notes],
-    )
-
-
-def source_of(checkpoint: Checkpoint, factory: str) -> Source:
-    """Return the manifest's account of a checkpoint loaded into the user's own model."""
-    return Source(
-        format=checkpoint.format,
-        name=checkpoint.name,
-        sha256=checkpoint.sha256,
-        factory=factory,
-        revision=checkpoint.revision,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from modelops.artifact.manifest import Source, Task, TextOptions
+from modelops.artifact.manifest import Task, TextOptions
 from modelops.checkpoint import Checkpoint, load_weights
 from modelops.errors import ExportError, InputError
 from modelops.progress import Progress
@@ -18,7 +18,7 @@ from modelops.signature import DimRange, Padding, TensorSpec
 from modelops_exporters.calling import FlatModel, named_arguments
 from modelops_exporters.carried import carried_files
 from modelops_exporters.pooling import SentenceHead, read_sentence_head
-from modelops_exporters.prepared import Prepared
+from modelops_exporters.prepared import Prepared, source_of
 from modelops_exporters.tokens import Tokens, read_tokens
 
 
@@ -101,12 +101,7 @@ def prepare(checkpoint: Checkpoint, progress: Progress) -> Prepared:
         ),
         output_names=("embedding",) if sentence else (head.output,),
         precision_asked="float32",
-        source=Source(
-            format=checkpoint.format,
-            name=checkpoint.name,
-            sha256=checkpoint.sha256,
-            revision=checkpoint.revision,
-        ),
+        source=source_of(checkpoint),
         source_bytes=sum(p.stat().st_size for p in checkpoint.files),
         default_name=checkpoint.name,
         carried=carried_files(checkpoint.carried) | tokens.files,

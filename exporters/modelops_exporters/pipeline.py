@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from modelops import __version__
-from modelops.artifact import Store, hash_files, runs_code, trust
+from modelops.artifact import Store, hash_files
 from modelops.artifact.manifest import (
     Manifest,
     Parity,
@@ -29,7 +29,6 @@ from modelops.parity.samples import SAMPLES
 from modelops.progress import Progress
 from modelops.protocols import ExportedProgram, Exporter, TextExporter, Written
 from modelops.registry import resolve
-from modelops.report.export import ExportReport, to_html, to_json
 from modelops.requests import ExportRequest, ExportResult
 from modelops.signature import Signature
 from modelops_exporters.clock import StepClock
@@ -39,15 +38,7 @@ from modelops_exporters.leaks import leaks
 from modelops_exporters.memory import memory_estimate
 from modelops_exporters.precision import precision_of
 from modelops_exporters.prepared import Prepared
-from modelops_exporters.publishing import (
-    REPORT_HTML,
-    REPORT_JSON,
-    artifact_name,
-    file_sizes,
-    refused,
-    result_of,
-    role,
-)
+from modelops_exporters.publishing import artifact_name, conclude, role
 from modelops_exporters.tracing import Traced, trace
 from modelops_exporters.user_space import code_folders, user_space
 
@@ -104,18 +95,16 @@ def _run(request: ExportRequest, progress: Progress) -> ExportResult:
         failures = (*problems, *proof.failures)
         notes = (*draft.notes, *_sample_notes(folder, proof.samples))
         draft = draft.model_copy(update={"parity": proof.parity, "notes": notes})
-        report = _report(request, prepared, draft, clock, failures, folder)
-        (folder / REPORT_HTML).write_text(to_html(report), encoding="utf-8")
-        (folder / REPORT_JSON).write_text(to_json(report), encoding="utf-8")
-        manifest = draft.model_copy(update={"files": hash_files(folder, role)}).sealed()
-        if not report.passed:
-            raise refused(request, manifest, folder, failures)
-        progress("publishing")
-        if runs_code(manifest):
-            # First, so that a trust store that cannot be written leaves nothing published.
-            trust(manifest.digest, manifest.name, "export")
-        artifact = store.publish(folder, manifest)
-    return result_of(artifact, report)
+        return conclude(
+            request,
+            draft,
+            clock,
+            failures,
+            store,
+            folder,
+            progress,
+            source_bytes=prepared.source_bytes,
+        )
 
 
 def prepare_source(checkpoint: Checkpoint, request: ExportRequest, progress: Progress) -> Prepared:
@@ -290,35 +279,3 @@ def _sample_notes(folder: Path, samples: list[Sample]) -> list[str]:
     kept = write_samples(folder / SAMPLES, samples)
     left = len(samples) - len(kept)
     return [f"the {left} largest checked points are not kept as golden samples"] if left else []
-
-
-def _report(
-    request: ExportRequest,
-    prepared: Prepared,
-    draft: Manifest,
-    clock: StepClock,
-    failures: tuple[str, ...],
-    folder: Path,
-) -> ExportReport:
-    output = request.output
-    return ExportReport(
-        name=draft.name,
-        format=draft.format,
-        task=draft.task,
-        source=draft.source,
-        signature=draft.signature,
-        precision=draft.precision,
-        opset=draft.opset,
-        text=draft.text,
-        parity=draft.parity,
-        notes=draft.notes,
-        chain=tuple(clock.steps),
-        sizes=file_sizes(folder),
-        source_bytes=prepared.source_bytes,
-        toolchain=draft.toolchain,
-        command=request.command,
-        location=str(output) if output is not None and not output.is_absolute() else None,
-        digest=draft.computed_digest(),
-        passed=draft.parity.passed and not failures,
-        failures=failures,
-    )

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from modelops.artifact.manifest import Source, Task, TextOptions, Tolerance
+from modelops.checkpoint import Checkpoint
 from modelops.parity.inputs import Arrays
 from modelops.signature import DimRange, Padding, TensorSpec
 
@@ -19,6 +20,17 @@ Random = Callable[[dict[str, int], bool], Arrays]
 def no_realistic(_dims: dict[str, int]) -> Arrays | None:
     """Know of no inputs such as users send."""
     return None
+
+
+def source_of(checkpoint: Checkpoint, factory: str | None = None) -> Source:
+    """Return the manifest's account of a checkpoint, and of the user's code that made its model."""
+    return Source(
+        format=checkpoint.format,
+        name=checkpoint.name,
+        sha256=checkpoint.sha256,
+        factory=factory,
+        revision=checkpoint.revision,
+    )
 
 
 @dataclass

@@ -1,17 +1,19 @@
-"""What every export ends with: a name, a refusal that can be kept for study, a result."""
+"""What every export ends with: its report, and a published version or a refusal."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
-from modelops.artifact import MANIFEST, Artifact
+from modelops.artifact import MANIFEST, Artifact, Store, hash_files, runs_code, trust
 from modelops.artifact.integrity import render
 from modelops.artifact.manifest import Manifest, Role, check_name
 from modelops.errors import ParityError, UsageError
 from modelops.parity.samples import SAMPLES, TEXT_SAMPLES
-from modelops.report.export import ExportReport
+from modelops.progress import Progress
+from modelops.report.export import ExportReport, PromptEvidence, to_html, to_json
 from modelops.requests import ExportRequest, ExportResult
+from modelops_exporters.clock import StepClock
 
 REPORT_HTML, REPORT_JSON = "report.html", "report.json"
 _EVIDENCE = {SAMPLES, TEXT_SAMPLES, REPORT_HTML, REPORT_JSON}
@@ -32,7 +34,7 @@ def artifact_name(request: ExportRequest, default: str, root: Path) -> str:
         ) from error
 
 
-def file_sizes(folder: Path) -> dict[str, int]:
+def _file_sizes(folder: Path) -> dict[str, int]:
     """Return the bytes of every file under ``folder``."""
     return {
         p.relative_to(folder).as_posix(): p.stat().st_size
@@ -46,7 +48,75 @@ def role(path: str) -> Role:
     return "evidence" if path in _EVIDENCE else "model"
 
 
-def refused(
+def conclude(
+    request: ExportRequest,
+    draft: Manifest,
+    clock: StepClock,
+    failures: tuple[str, ...],
+    store: Store,
+    folder: Path,
+    progress: Progress,
+    *,
+    source_bytes: int,
+    prompts: tuple[PromptEvidence, ...] = (),
+) -> ExportResult:
+    """Write the report beside what is in ``folder``, and publish it where it is right.
+
+    Raises:
+        ParityError: it is not right; it is kept where that was asked for.
+    """
+    report = _report(
+        request, draft, clock, failures, folder, source_bytes=source_bytes, prompts=prompts
+    )
+    (folder / REPORT_HTML).write_text(to_html(report), encoding="utf-8")
+    (folder / REPORT_JSON).write_text(to_json(report), encoding="utf-8")
+    manifest = draft.model_copy(update={"files": hash_files(folder, role)}).sealed()
+    if not report.passed:
+        raise _refused(request, manifest, folder, failures)
+    progress("publishing")
+    if runs_code(manifest):
+        # First, so that a trust store that cannot be written leaves nothing published.
+        trust(manifest.digest, manifest.name, "export")
+    return _result(store.publish(folder, manifest), report)
+
+
+def _report(
+    request: ExportRequest,
+    draft: Manifest,
+    clock: StepClock,
+    failures: tuple[str, ...],
+    folder: Path,
+    *,
+    source_bytes: int,
+    prompts: tuple[PromptEvidence, ...],
+) -> ExportReport:
+    """Return the account of one export, right or not; ``folder`` is what was written."""
+    output = request.output
+    return ExportReport(
+        name=draft.name,
+        format=draft.format,
+        task=draft.task,
+        source=draft.source,
+        signature=draft.signature,
+        precision=draft.precision,
+        opset=draft.opset,
+        text=draft.text,
+        parity=draft.parity,
+        prompts=prompts,
+        notes=draft.notes,
+        chain=tuple(clock.steps),
+        sizes=_file_sizes(folder),
+        source_bytes=source_bytes,
+        toolchain=draft.toolchain,
+        command=request.command,
+        location=str(output) if output is not None and not output.is_absolute() else None,
+        digest=draft.computed_digest(),
+        passed=draft.parity.passed and not failures,
+        failures=failures,
+    )
+
+
+def _refused(
     request: ExportRequest, manifest: Manifest, folder: Path, failures: tuple[str, ...]
 ) -> ParityError:
     """Return the error of an export that is not right, which is kept where that was asked for."""
@@ -73,7 +143,7 @@ def refused(
     return ParityError(message, hint=hint)
 
 
-def result_of(artifact: Artifact, report: ExportReport) -> ExportResult:
+def _result(artifact: Artifact, report: ExportReport) -> ExportResult:
     """Return what the caller of an export gets back."""
     manifest = artifact.manifest
     return ExportResult(

@@ -19,8 +19,8 @@ from modelops.parity.inputs import Arrays, example_sizes
 from modelops.requests import ExportRequest
 from modelops.signature import DEFAULT_BATCH, DEFAULT_DIM, DimRange, TensorSpec
 from modelops_exporters.calling import FlatModel, nested_arguments
-from modelops_exporters.factory import called, source_of, specs_of
-from modelops_exporters.prepared import Prepared
+from modelops_exporters.factory import called, specs_of
+from modelops_exporters.prepared import Prepared, source_of
 from modelops_exporters.tensors import to_numpy
 from modelops_exporters.user_code import user_line
 

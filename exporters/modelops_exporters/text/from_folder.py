@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from modelops.artifact.manifest import Source
 from modelops.checkpoint import Checkpoint
 from modelops.checkpoint.finite import count_bad
 from modelops.checkpoint.huggingface import open_documents
@@ -17,6 +16,7 @@ from modelops.errors import CheckpointError, ExportError, InputError
 from modelops.progress import Progress
 from modelops_exporters.carried import carried_files, json_bytes
 from modelops_exporters.huggingface import read_config
+from modelops_exporters.prepared import source_of
 from modelops_exporters.text.model import architecture_of, build, quiet
 from modelops_exporters.text.source import Tensors, TextSource
 
@@ -70,12 +70,7 @@ def prepare(checkpoint: Checkpoint, progress: Progress) -> TextSource:
     return TextSource(
         config=config,
         tokenizer=tokenizer,
-        source=Source(
-            format=checkpoint.format,
-            name=checkpoint.name,
-            sha256=checkpoint.sha256,
-            revision=checkpoint.revision,
-        ),
+        source=source_of(checkpoint),
         source_bytes=sum(p.stat().st_size for p in checkpoint.files),
         default_name=checkpoint.name,
         dtype=dtype,

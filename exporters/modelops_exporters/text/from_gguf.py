@@ -11,13 +11,13 @@ import numpy.typing as npt
 import torch
 from gguf import GGMLQuantizationType, dequantize
 
-from modelops.artifact.manifest import Source
 from modelops.checkpoint import Checkpoint
 from modelops.checkpoint.finite import count_bad
 from modelops.checkpoint.gguf_file import TYPES, GgufHeader, GgufTensor, read_header
 from modelops.errors import CheckpointError, ExportError
 from modelops.progress import Progress
 from modelops_exporters.carried import json_bytes
+from modelops_exporters.prepared import source_of
 from modelops_exporters.text.gguf_blocks import KNOWN, unpack
 from modelops_exporters.text.gguf_models import (
     config_of,
@@ -71,7 +71,7 @@ def prepare(checkpoint: Checkpoint, progress: Progress) -> TextSource:
     return TextSource(
         config=config,
         tokenizer=tokenizer,
-        source=Source(format=checkpoint.format, name=checkpoint.name, sha256=checkpoint.sha256),
+        source=source_of(checkpoint),
         source_bytes=path.stat().st_size,
         default_name=checkpoint.name,
         dtype=dtype,

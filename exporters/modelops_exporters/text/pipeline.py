@@ -14,19 +14,10 @@ from modelops.errors import UsageError, VerificationError
 from modelops.parity import tolerance_for, write_samples
 from modelops.parity.samples import TEXT_SAMPLES
 from modelops.progress import Progress
-from modelops.report.export import ExportReport, PromptEvidence, to_html, to_json
 from modelops.requests import ExportRequest, ExportResult
 from modelops_exporters.clock import StepClock
 from modelops_exporters.leaks import leaks
-from modelops_exporters.publishing import (
-    REPORT_HTML,
-    REPORT_JSON,
-    artifact_name,
-    file_sizes,
-    refused,
-    result_of,
-    role,
-)
+from modelops_exporters.publishing import artifact_name, conclude, role
 from modelops_exporters.text import tokens_check
 from modelops_exporters.text.prompts import Conversation, conversations, prompts
 from modelops_exporters.text.proof import Evidence, prove
@@ -62,15 +53,17 @@ def run(request: ExportRequest, progress: Progress) -> ExportResult:
         if evidence.samples:
             write_samples(folder / TEXT_SAMPLES, evidence.samples)
         failures = (*failures, *evidence.failures)
-        report = _report(request, source, draft, clock, failures, evidence.prompts, folder)
-        (folder / REPORT_HTML).write_text(to_html(report), encoding="utf-8")
-        (folder / REPORT_JSON).write_text(to_json(report), encoding="utf-8")
-        manifest = draft.model_copy(update={"files": hash_files(folder, role)}).sealed()
-        if not report.passed:
-            raise refused(request, manifest, folder, failures)
-        progress("publishing")
-        artifact = store.publish(folder, manifest)
-    return result_of(artifact, report)
+        return conclude(
+            request,
+            draft,
+            clock,
+            failures,
+            store,
+            folder,
+            progress,
+            source_bytes=source.source_bytes,
+            prompts=evidence.prompts,
+        )
 
 
 def read_source(request: ExportRequest, progress: Progress) -> TextSource:
@@ -172,36 +165,3 @@ def _prove(
         seed=request.seed,
     )
     return prove(source, folder, asked, draft.parity.tolerance, progress)
-
-
-def _report(
-    request: ExportRequest,
-    source: TextSource,
-    draft: Manifest,
-    clock: StepClock,
-    failures: tuple[str, ...],
-    evidence: tuple[PromptEvidence, ...],
-    folder: Path,
-) -> ExportReport:
-    output = request.output
-    return ExportReport(
-        name=draft.name,
-        format=draft.format,
-        task=draft.task,
-        source=draft.source,
-        signature=draft.signature,
-        precision=draft.precision,
-        text=draft.text,
-        parity=draft.parity,
-        prompts=evidence,
-        notes=draft.notes,
-        chain=tuple(clock.steps),
-        sizes=file_sizes(folder),
-        source_bytes=source.source_bytes,
-        toolchain=draft.toolchain,
-        command=request.command,
-        location=str(output) if output is not None and not output.is_absolute() else None,
-        digest=draft.computed_digest(),
-        passed=draft.parity.passed and not failures,
-        failures=failures,
-    )
