@@ -35,6 +35,7 @@ from modelops_servers.front.http_server import HttpServer
 from modelops_servers.front.metrics import Metrics
 from modelops_servers.front.models import Models
 from modelops_servers.front.oip_codec import decode_request, encode_response
+from modelops_servers.front.openai.endpoint import TextEndpoint
 from modelops_servers.front.replica import Answer
 
 _PATH = "/v2/models/mlp/infer"
@@ -123,7 +124,8 @@ async def _measure(model: Model, rounds: int) -> dict[str, float]:
     while not version.replicas:
         await asyncio.sleep(0.01)
         await models.apply(_topology(model.artifact / "1"))
-    gateway = Gateway(models, metrics, Keys(()), _constant)
+    text = TextEndpoint(models.find_text, models.limits, models.json)
+    gateway = Gateway(models, metrics, Keys(()), _constant, text)
     whole = await _through(HttpServer(gateway), body)
 
     def calls(call: Callable[[], Any]) -> float:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy.typing as npt
 
-from modelops.dtypes import numpy_dtype
 from modelops.errors import (
     DeadlineError,
     EngineError,
@@ -74,11 +73,10 @@ def _check(signature: Signature, items: Sequence[Item], outputs: Tensors) -> Non
     layout = layout_of(signature)
     rows = sum([item.rows for item in items])
     longest = 0 if layout.padding is None else max([item.length for item in items])
-    for spec, (name, rank, padded) in zip(signature.outputs, layout.outputs, strict=True):
+    for name, dtype, rank, padded in layout.outputs:
         array = outputs.get(name)
         if array is None:
             raise EngineError(f"the engine did not return output {name!r}")
-        dtype = numpy_dtype(spec.dtype)
         if array.dtype != dtype:
             raise EngineError(f"{name!r} is {array.dtype} where the signature has {dtype}")
         if layout.batch is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from modelops.config import BatchingConfig
+from modelops.dtypes import numpy_dtype
 from modelops.signature import Signature
 
 Place = tuple[str, int]
@@ -27,8 +28,11 @@ class Layout:
             for t in signature.inputs
         ]
         """Name, the axes that are padded, and with what."""
-        self.outputs = [(t.name, len(t.shape), _axes(t.shape, dim)) for t in signature.outputs]
-        """Name, rank, and the axes that are cut back."""
+        self.outputs = [
+            (t.name, numpy_dtype(t.dtype), len(t.shape), _axes(t.shape, dim))
+            for t in signature.outputs
+        ]
+        """Name, dtype, rank, and the axes that are cut back."""
         self.places: dict[str, Place] = {}
         """Where the size of each of the inputs' symbolic dims can be read."""
         for spec in signature.inputs:

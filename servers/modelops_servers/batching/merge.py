@@ -43,7 +43,7 @@ def split(
         return [dict(outputs)]
     layout = layout_of(signature)
     longest = 0 if layout.padding is None else max([item.length for item in items])
-    cut_back = [(name, padded) for name, _, padded in layout.outputs if padded]
+    cut_back = [(name, padded) for name, _, _, padded in layout.outputs if padded]
     answers: list[dict[str, npt.NDArray[Any]]] = []
     start = 0
     for item in items:

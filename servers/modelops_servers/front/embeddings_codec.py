@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from modelops_servers.front.json_object import json_object
+from modelops_servers.front.json_object import body_error, json_object
 from modelops_servers.front.status import FieldError
 
 MAX_ITEMS = 2048
@@ -36,7 +36,7 @@ def parse(body: bytes | memoryview) -> EmbeddingRequest:
     Raises:
         FieldError: a field is missing or off; it is named.
     """
-    data = json_object(body, lambda message: FieldError(message, param="body"))
+    data = json_object(body, body_error)
     model = data.get("model")
     if not isinstance(model, str):
         raise FieldError("you must name a model", param="model")

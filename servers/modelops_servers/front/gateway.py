@@ -10,17 +10,18 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
 from modelops_servers.front.auth import Keys, UnauthorizedError
 from modelops_servers.front.embeddings import EmbeddingsEndpoint
-from modelops_servers.front.exchange import Call, Outlet, Reply, Send, Streamed
+from modelops_servers.front.exchange import Call, Outlet, Reply, Send
 from modelops_servers.front.limits import ClientLeftError, HeaderMap, Receive
 from modelops_servers.front.metrics import OTHER, Metrics
 from modelops_servers.front.models import Models
 from modelops_servers.front.oip import InferEndpoint
+from modelops_servers.front.openai.endpoint import TextEndpoint
 from modelops_servers.front.openai.routes import TEXT_ROUTES
 from modelops_servers.front.status import MethodError, answer, form_of
 
@@ -30,16 +31,6 @@ ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 INFER_ROUTE = "/v2/models/{model}/infer"
 VERSION_INFER_ROUTE = "/v2/models/{model}/versions/{version}/infer"
 EMBEDDINGS_ROUTE = "/v1/embeddings"
-
-
-class Text(Protocol):
-    """Answers the text routes."""
-
-    async def __call__(self, call: Call, path: str, outlet: Outlet) -> Reply | Streamed:
-        """Answer one request; see ``modelops_servers.front.openai.endpoint.TextEndpoint``."""
-
-    async def close(self) -> None:
-        """Give up what is still being counted."""
 
 
 _PREFIX = "/v2/models/"
@@ -60,9 +51,8 @@ class Gateway:
         metrics: Metrics,
         keys: Keys,
         admin: ASGIApp,
-        text: Text | None = None,
+        text: TextEndpoint,
     ) -> None:
-        """``text`` answers the routes of text engines, where there may be any."""
         self._text = text
         self._metrics = metrics
         self._keys = keys
@@ -98,7 +88,7 @@ class Gateway:
                     reply = await self._infer(call, *asked)
                 status = reply.status
                 await _send(send, reply, request_id)
-            elif path in TEXT_ROUTES and self._text is not None:
+            elif path in TEXT_ROUTES:
                 route = path
                 if scope["method"] != "POST":
                     raise MethodError(scope["method"], ["POST"])
@@ -129,8 +119,7 @@ class Gateway:
 
     async def close(self) -> None:
         """Give up what is still to be counted of requests that were answered."""
-        if self._text is not None:
-            await self._text.close()
+        await self._text.close()
 
     async def _framework(
         self, scope: Scope, receive: Receive, send: Send, request_id: bytes

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from modelops.errors import RequestError
+from modelops_servers.front.status import FieldError
 
 
 def json_object(
@@ -25,3 +26,8 @@ def json_object(
     if not isinstance(said, dict):
         raise refused("the body's JSON is not an object")
     return said
+
+
+def body_error(message: str) -> FieldError:
+    """Make the error that OpenAI's clients get for a body that is no JSON object."""
+    return FieldError(message, param="body")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -35,7 +36,7 @@ class Rejections(Protocol):
 R = TypeVar("R", bound=Engine)
 
 
-class Served(Generic[R]):
+class Served(ABC, Generic[R]):
     """Takes requests for one version; all methods are called on the event loop."""
 
     def __init__(
@@ -117,9 +118,9 @@ class Served(Generic[R]):
         self._most = math.ceil(most / self._fronts)
 
     @property
+    @abstractmethod
     def at_once(self) -> int:
         """How many requests its engines can work on together."""
-        raise NotImplementedError
 
     def answered(self, began: float) -> None:
         """Take down that an engine has just answered what was asked at ``began`` (monotonic)."""

@@ -70,11 +70,11 @@ class Front:
         return self.state in ("ready", "stuck")
 
     @property
-    def is_hopeless(self) -> bool:
-        """Whether waiting for it is in vain: it never served, or does not come back."""
-        if self.failure is None:
-            return False
-        return not self._has_served or self._failed_in_a_row >= _HOPELESS
+    def hopeless(self) -> ModelopsError | None:
+        """Why waiting for it is in vain: it never served, or does not come back; else None."""
+        if self._has_served and self._failed_in_a_row < _HOPELESS:
+            return None
+        return self.failure
 
     async def start(self) -> None:
         """Start the process, or take the spare one; where there is no room for it, try later."""

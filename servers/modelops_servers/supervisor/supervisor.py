@@ -152,17 +152,16 @@ class Supervisor:
         try:
             while not work.done():
                 await asyncio.wait({work}, timeout=0.2)
-                if all(f.is_hopeless for f in self.fronts):
-                    raise self._broken
+                hopeless = self._hopeless()
+                if len(hopeless) == len(self.fronts):
+                    raise hopeless[0]
             await work
         finally:
             work.cancel()
 
-    @property
-    def _broken(self) -> ModelopsError:
-        """Why the fronts cannot be waited for."""
-        failures = [f.failure for f in self.fronts if f.is_hopeless and f.failure is not None]
-        return failures[0]
+    def _hopeless(self) -> list[ModelopsError]:
+        """Return why each front that will not come up does not."""
+        return [f.hopeless for f in self.fronts if f.hopeless is not None]
 
     async def _until_routed(self, deployments: Sequence[Deployment]) -> None:
         """Wait until every front serves, and can reach those of ``deployments`` that are ready.
@@ -186,8 +185,8 @@ class Supervisor:
             }
             if all(f.serving and all(f.ready.get(w) for w in wanted) for f in self.fronts):
                 return
-            if any(f.is_hopeless for f in self.fronts):
-                raise self._broken
+            if hopeless := self._hopeless():
+                raise hopeless[0]
             await self._changed.wait()
 
     def _on_front(self, index: int, message: Message) -> None:

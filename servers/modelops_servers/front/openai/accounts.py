@@ -128,15 +128,13 @@ class Accounts:
             deadline=time.monotonic() + _ASK_SECONDS,
         )
         try:
-            said = bytearray()
-            while (part := await answer.read()) and len(said) < _ANSWER_BYTES:
-                said += part
+            said = await answer.whole(_ANSWER_BYTES)
         finally:
             answer.abort()
         return _counted(said) if answer.status == 200 else None
 
 
-def _counted(said: bytearray) -> int | None:
+def _counted(said: bytes) -> int | None:
     # {"count": 12, …, "tokens": […]}: what is long of it need not be read.
     with contextlib.suppress(orjson.JSONDecodeError):
         value = orjson.loads(said)

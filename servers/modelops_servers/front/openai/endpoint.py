@@ -115,14 +115,7 @@ class TextEndpoint:
             answer.abort()
 
     async def _whole(self, answer: Answer, account: Account) -> Reply:
-        parts = []
-        size = 0
-        while part := await answer.read():
-            parts.append(part)
-            size += len(part)
-            if size > MAX_ANSWER_BYTES:
-                raise EngineError(f"the engine's answer is over {MAX_ANSWER_BYTES} bytes")
-        body = b"".join(parts)
+        body = await answer.whole(MAX_ANSWER_BYTES)
         if answer.status >= 400:
             return failed_answer(answer.status, answer.headers, body)
         if len(body) > DECODED_ON_LOOP_BYTES:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import orjson
 
+from modelops_servers.front.json_object import body_error, json_object
 from modelops_servers.front.openai.media import check_media
 from modelops_servers.front.status import FieldError
 
@@ -45,7 +45,7 @@ def read(body: Bytes) -> TextRequest:
     Raises:
         FieldError: it is no JSON object, names no model, or asks for what nobody may have.
     """
-    data = _decoded(body)
+    data = json_object(body, body_error)
     model = data.get("model")
     if not isinstance(model, str):
         raise FieldError("you must name a model", param="model")
@@ -67,7 +67,7 @@ def renamed(body: Bytes, request: TextRequest, name: str) -> Bytes:
     if request.model_at is not None:
         begin, end = request.model_at
         return b"".join((body[:begin], orjson.dumps(name), body[end:]))
-    return orjson.dumps({**_decoded(body), "model": name})
+    return orjson.dumps({**json_object(body, body_error), "model": name})
 
 
 def prompt_of(body: Bytes, name: str) -> int | bytes | None:
@@ -75,7 +75,7 @@ def prompt_of(body: Bytes, name: str) -> int | bytes | None:
 
     None where neither can be: several prompts at once, or none in the two usual forms.
     """
-    data = _decoded(body)
+    data = json_object(body, body_error)
     prompt = data.get("prompt")
     if isinstance(prompt, list):
         rows = prompt if prompt and isinstance(prompt[0], list) else [prompt]
@@ -93,16 +93,6 @@ _TOKENIZED = (
     "prompt", "messages", "tools", "add_special_tokens", "add_generation_prompt",
     "continue_final_message", "chat_template", "chat_template_kwargs", "mm_processor_kwargs",
 )  # fmt: skip
-
-
-def _decoded(body: Bytes) -> dict[str, Any]:
-    try:
-        data = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise FieldError(f"the body is not JSON: {error}", param="body") from error
-    if not isinstance(data, dict):
-        raise FieldError("the body is a JSON object", param="body")
-    return data
 
 
 def _place(body: Bytes, model: str) -> tuple[int, int] | None:

@@ -6,7 +6,7 @@ import asyncio
 import io
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -225,9 +225,21 @@ class Answer:
             self._end()
         return chunk
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        while chunk := await self.read():
-            yield chunk
+    async def whole(self, most: int) -> bytes:
+        """Return all that comes.
+
+        Raises:
+            EngineError: it is more than ``most`` bytes.
+            ModelopsError: as ``read``.
+        """
+        parts = []
+        size = 0
+        while part := await self.read():
+            parts.append(part)
+            size += len(part)
+            if size > most:
+                raise EngineError(f"the engine's answer is over {most} bytes")
+        return b"".join(parts)
 
     def abort(self, error: ModelopsError | None = None) -> None:
         """Close the connection now; who waits in ``read`` gets ``error``. Harmless at the end."""

@@ -40,7 +40,7 @@ def ask(script: Script, work: Work, **changes: Any) -> Any:
 
 async def read(upstream: Upstream, _: ScriptedUpstream | None = None) -> bytes:
     answer = await upstream.open("POST", "/v1/chat/completions", body=b"{}", streams=True)
-    return b"".join([piece async for piece in answer])
+    return await answer.whole(2**30)
 
 
 async def stream(exchange: Exchange) -> None:
@@ -58,7 +58,7 @@ def test_bytes_pass_as_they_are() -> None:
         assert answer.status == 200
         assert dict(answer.headers)[b"content-type"] == b"text/event-stream; charset=utf-8"
         assert upstream.in_flight == 1
-        assert b"".join([piece async for piece in answer]) == WHOLE
+        assert await answer.whole(2**30) == WHOLE
         assert upstream.in_flight == 0
         (request,) = server.requests
         assert request.path == "/v1/chat/completions"
@@ -329,8 +329,7 @@ def test_the_deadline_ends_a_drip() -> None:
             "POST", "/v1/completions", streams=True, deadline=time.monotonic() + 0.4
         )
         with pytest.raises(DeadlineError, match="deadline"):
-            async for _ in answer:
-                pass
+            await answer.whole(2**30)
         await _until(lambda: server.left)
 
     ask(script, work)
