@@ -121,3 +121,13 @@ def test_a_stream_cannot_ask_its_client_and_ends_at_once(leave: Any) -> None:
         assert link.recv(12) == b"HTTP/1.1 200"
         leave(link)
         until(lambda: app.events == ["left"])
+
+
+def test_s1_a_client_that_pipelined_and_left_is_noticed(link: socket.socket, app: App) -> None:
+    link.sendall(WATCHED)
+    time.sleep(0.2)
+    link.sendall(GET)
+    time.sleep(0.1)
+    assert app.events == []
+    link.close()
+    until(lambda: app.events == ["left"])

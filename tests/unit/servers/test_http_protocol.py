@@ -184,15 +184,6 @@ def test_pipelined_requests_are_answered_in_order(link: socket.socket, app: App)
     assert {s["body"] for s in seen} == {3}
 
 
-def test_s1_a_client_that_pipelined_and_left_is_noticed(server: Running, app: App) -> None:
-    with server.connect() as link:
-        link.sendall(GET.replace(b"echo", b"watched"))
-        time.sleep(0.2)
-        link.sendall(GET)
-        time.sleep(0.1)
-    until(lambda: app.events == ["left"])
-
-
 def test_any_split_of_a_request_is_the_same_request(link: socket.socket) -> None:
     reader = Reader(link)
     data = b"POST /echo?a=%20b HTTP/1.1\r\nHost: x\r\nX-Y: z\r\nContent-Length: 4\r\n\r\nbody"
