@@ -1,227 +1,136 @@
-"""The token path beside a bare pass-through: tokens for each second of the proxy's processor.
+"""The token path beside its peers: tokens for each second of the processor, in one run.
 
 A scripted upstream emits chat chunks as fast as they are read, over 200 streams at once, each token
-in an HTTP chunk of its own: once written one by one, once in bursts. The contenders take turns in
-one run: the gateway's path (keys, request ids, parsing, admission, watching, scanning, metrics)
-and an aiohttp → uvicorn pass-through that does nothing else. Ratios, never absolutes.
+in an HTTP chunk of its own: once written one by one, once in bursts. The contenders take turns:
+`modelops serve` (keys, request ids, parsing, admission, watching, scanning, metrics), an aiohttp →
+uvicorn pass-through that does nothing else, vLLM's router (Rust) and LiteLLM's proxy. All processes
+of each are counted, and every stream of every round is compared with what was sent. Ratios of one
+round, never absolutes. The first use installs the peers into environments of their own.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import contextlib
-import json
-import socket
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import psutil
-import uvloop
+from gateway import report
+from gateway.environments import versions
+from gateway.processes import Running, note
+from streams.client import Stream, ask
+from streams.contenders import BARE, GATEWAY, LITELLM, Contender, everyone, scripted
+from streams.wire import Script, request, tokens_in, unframed
 
-TARGET = 0.7
-_REQUEST = json.dumps({
-    "model": "chat", "stream": True, "messages": [{"role": "user", "content": "Say something."}],
-}).encode()  # fmt: skip
-_CHUNK = (
-    b'data: {"id":"chatcmpl-8b5c2f4e9d3a4c1f","object":"chat.completion.chunk",'
-    b'"created":1764500000,"model":"m","choices":[{"index":0,"delta":{"content":" token"},'
-    b'"logprobs":null,"finish_reason":null}]}\n\n'
-)
-_FRAME = b"%x\r\n%s\r\n" % (len(_CHUNK), _CHUNK)
-_DONE = b"data: [DONE]\n\n"
-_END = b"%x\r\n%s\r\n0\r\n\r\n" % (len(_DONE), _DONE)
-_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+_TARGETS = ((BARE, 0.7), (LITELLM, 10.0))
+# Of what takes far longer than the others less is asked; a stream's begin and end weigh the more,
+# which the ratio to the same number of tokens through the gateway evens out.
+_SHORTER = {LITELLM: 16}
 
 
-class Upstream(asyncio.Protocol):
-    """Answers every request with ``tokens`` chunks, ``burst`` of them in one write."""
+@dataclass(frozen=True)
+class Load:
+    """What all contenders are to pass on."""
 
-    def __init__(self, tokens: int, burst: int) -> None:
-        self._tokens, self._burst = tokens, burst
-        self._task: asyncio.Task[None] | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        self._transport = transport
-        self._writable = asyncio.Event()
-        self._writable.set()
-
-    def data_received(self, data: bytes) -> None:
-        if b'"model"' in data:
-            self._task = asyncio.get_running_loop().create_task(self._emit())
-
-    def pause_writing(self) -> None:
-        self._writable.clear()
-
-    def resume_writing(self) -> None:
-        self._writable.set()
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        if self._task is not None:
-            self._task.cancel()
-
-    async def _emit(self) -> None:
-        self._transport.write(_HEAD)
-        frames = _FRAME * self._burst
-        for _ in range(self._tokens // self._burst):
-            self._transport.write(frames)
-            await asyncio.sleep(0)
-            await self._writable.wait()
-        self._transport.write(_END)
+    name: str
+    script: Script
+    rounds: int
+    streams: int
 
 
-async def serve_upstream(port: int, tokens: int, burst: int) -> None:
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(
-        lambda: Upstream(tokens, burst), "127.0.0.1", port, backlog=1024
-    )
-    await server.serve_forever()
+def turn(contender: Contender, running: Running, load: Load, script: Script) -> dict[str, Any]:
+    """Stream once through one contender; every stream is compared."""
+    before, began = running.cpu_seconds(), time.perf_counter()
+    streams = ask(int(running.url.rpartition(":")[2]), [request(script.body)] * load.streams)
+    seconds, used = time.perf_counter() - began, running.cpu_seconds() - before
+    compare(contender, script, streams)
+    tokens = script.tokens * load.streams
+    return {"per_cpu": tokens / used, "per_second": tokens / seconds, "tokens": script.tokens}
 
 
-async def serve_bare(port: int, upstream: str) -> None:
-    """What a proxy cannot do without: a request out, its bytes back."""
-    import aiohttp
-    import uvicorn
-
-    session = aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0), auto_decompress=False,
-        timeout=aiohttp.ClientTimeout(total=None),
-    )  # fmt: skip
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        body, more = b"", True
-        while more:
-            message = await receive()
-            body, more = body + message.get("body", b""), message.get("more_body", False)
-        async with session.post(upstream + scope["path"], data=body) as answer:
-            headers = [(b"content-type", answer.headers["content-type"].encode())]
-            await send({
-                "type": "http.response.start", "status": answer.status, "headers": headers
-            })  # fmt: skip
-            async for chunk in answer.content.iter_any():
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
-
-    config = uvicorn.Config(
-        app, port=port, http="httptools", loop="none", lifespan="off", access_log=False,
-        log_config=None, backlog=1024,
-    )  # fmt: skip
-    await uvicorn.Server(config).serve()
+def compare(contender: Contender, script: Script, streams: Sequence[Stream]) -> None:
+    """End the run where a stream is not what was sent."""
+    expected = script.answer
+    for stream in streams:
+        body = unframed(stream.answer)
+        if contender.exact and body != expected:
+            raise SystemExit(f"{contender.name} changed bytes of a stream")
+        if tokens_in(body) != list(range(script.tokens)):
+            raise SystemExit(f"{contender.name} lost tokens, or changed their order")
 
 
-async def serve_gateway(port: int, upstream: str) -> None:
-    """The gateway's own HTTP, outermost layer and token path, over one engine."""
-    from modelops.config import LimitsConfig
-    from modelops_servers.front.auth import Keys
-    from modelops_servers.front.gateway import Gateway
-    from modelops_servers.front.http_server import HttpServer
-    from modelops_servers.front.metrics import Metrics
-    from modelops_servers.front.models import Models
-    from modelops_servers.front.openai.endpoint import TextEndpoint
-    from modelops_servers.front.openai.upstream import Upstream as Engine
-
-    metrics, limits = Metrics(), LimitsConfig()
-    models = Models(limits, metrics, 1, lambda _: None)
-
-    class Chat:
-        name, engine_name, context, tokenizes = "chat", "m", 4096, False
-        metrics: Any = None
-
-        def __init__(self) -> None:
-            self._engine = Engine(upstream)
-
-        def admit(self, tokens: int) -> None: ...
-
-        def leave(self, tokens: int) -> None: ...
-
-        def engine(self) -> Engine:
-            return self._engine
-
-    chat = Chat()
-    chat.metrics = metrics.text("chat")
-    endpoint = TextEndpoint(lambda _: chat, limits, models.json)
-
-    async def nothing(scope: Any, receive: Any, send: Any) -> None:
-        raise NotImplementedError
-
-    server = HttpServer(Gateway(models, metrics, Keys([]), nothing, text=endpoint))
-    with socket.create_server(("127.0.0.1", port), backlog=1024) as listening:
-        await server.serve(sockets=[listening])
+def measure(
+    load: Load, contenders: Sequence[Contender], running: dict[str, Running]
+) -> list[dict[str, Any]]:
+    """Return one entry for each turn; the first round warms up."""
+    runs = []
+    shorter = {n: d for n, d in _SHORTER.items() if n in running}
+    for number in range(load.rounds + 1):
+        note(f"{load.name}: " + (f"round {number} of {load.rounds}" if number else "warming up"))
+        for contender in contenders:
+            divisors = {shorter.get(contender.name, 1)}
+            if contender.name == GATEWAY:
+                divisors |= {1, *shorter.values()}
+            for divisor in sorted(divisors):
+                tokens = max(load.script.burst, load.script.tokens // divisor)
+                script = Script(tokens, load.script.burst)
+                found = turn(contender, running[contender.name], load, script)
+                if number:
+                    runs.append(
+                        {"contender": contender.name, "load": load.name, "round": number, **found}
+                    )
+    return runs
 
 
-async def read_all(port: int, streams: int) -> int:
-    """Ask for ``streams`` answers at once; return how many bytes came, framing included."""
-    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
-
-    class Reader(asyncio.Protocol):
-        def __init__(self) -> None:
-            self.over = asyncio.get_running_loop().create_future()
-            self.count, self.tail = 0, b""
-
-        def connection_made(self, transport: Any) -> None:
-            self.transport = transport
-            transport.write(head % len(_REQUEST) + _REQUEST)
-
-        def data_received(self, data: bytes) -> None:
-            self.count += len(data)
-            self.tail = (self.tail + data[-16:])[-16:]
-            if self.tail.endswith(b"0\r\n\r\n"):
-                assert b"200 OK" in data[:20] or self.count > len(data)
-                self.over.set_result(None)
-                self.transport.close()
-
-        def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-            if not self.over.done():
-                self.over.set_exception(RuntimeError("the answer was cut"))
-
-    loop = asyncio.get_running_loop()
-    made = [await loop.create_connection(Reader, "127.0.0.1", port) for _ in range(streams)]
-    readers = [reader for _, reader in made]
-    await asyncio.gather(*(reader.over for reader in readers))
-    return sum(reader.count for reader in readers)
-
-
-@contextlib.contextmanager
-def process(role: str, *arguments: Any) -> Iterator[tuple[psutil.Process, int]]:
-    """Start this file in another role; yields its process and port once it accepts."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    command = [sys.executable, __file__, "--role", role, str(port), *map(str, arguments)]
-    child = subprocess.Popen(command)
-    try:
-        for _ in range(1000):
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                break
-            if child.poll() is not None:
-                sys.exit(f"{role} did not start")
-            time.sleep(0.02)
-        yield psutil.Process(child.pid), port
-    finally:
-        child.kill()
-        child.wait()
-
-
-def measure(options: argparse.Namespace, burst: int, tokens: int) -> dict[str, list[float]]:
-    """Return tokens per processor second of each contender, one figure a round."""
-    found: dict[str, list[float]] = {"bare": [], "gateway": []}
-    with process("upstream", tokens, burst) as (_, upstream), contextlib.ExitStack() as stack:
-        url = f"http://127.0.0.1:{upstream}"
-        contenders = {name: stack.enter_context(process(name, url)) for name in found}
-        for number in range(options.rounds + 1):
-            for name, (child, port) in contenders.items():
-                before = child.cpu_times()
-                got = uvloop.run(read_all(port, options.streams))
-                after = child.cpu_times()
-                total = tokens * options.streams
-                assert got > total * len(_CHUNK), "bytes are missing"
-                used = after.user + after.system - before.user - before.system
-                if number:  # the first one warms up
-                    found[name].append(total / used)
+def ratios(runs: Sequence[dict[str, Any]], other: str) -> list[float]:
+    """The gateway's tokens a processor second over another's, round by round."""
+    found = []
+    for theirs in (run for run in runs if run["contender"] == other):
+        found += [
+            ours["per_cpu"] / theirs["per_cpu"]
+            for ours in runs
+            if ours["contender"] == GATEWAY
+            and (ours["round"], ours["tokens"]) == (theirs["round"], theirs["tokens"])
+        ]
     return found
+
+
+def show(load: Load, runs: Sequence[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Print one load's table; return the targets beside what was measured."""
+    title = (
+        f"\n{load.streams} streams, {load.name}; medians of {load.rounds} rounds (lowest–highest)"
+    )
+    table = report.table_of(
+        title, "contender", "tokens a stream", "tokens/CPU s", "tokens/s", "modelops ×", "", ""
+    )
+    outcomes = []
+    for name in names:
+        for tokens in sorted({r["tokens"] for r in runs if r["contender"] == name}, reverse=True):
+            own = [r for r in runs if (r["contender"], r["tokens"]) == (name, tokens)]
+            words = ["", "", ""]
+            if name != GATEWAY:
+                found = ratios(runs, name)
+                middle = statistics.median(found)
+                words[:2] = [f"{middle:.2f}", f"({min(found):.2f}–{max(found):.2f})"]
+                bound = dict(_TARGETS).get(name)
+                if bound is not None:
+                    word = "met" if middle >= bound else "MISSED"
+                    words[2] = f"target ≥ {bound:g}: {word}"
+                    outcomes.append({
+                        "load": load.name, "beside": name, "bound": bound, "ratio": middle,
+                        "low": min(found), "high": max(found), "word": word,
+                    })  # fmt: skip
+            per_cpu = [r["per_cpu"] for r in own]
+            table.add_row(
+                name, f"{tokens:,}",
+                f"{statistics.median(per_cpu):,.0f} ({min(per_cpu):,.0f}–{max(per_cpu):,.0f})",
+                f"{statistics.median(r['per_second'] for r in own):,.0f}", *words,
+            )  # fmt: skip
+    report.console.print(table)
+    return outcomes
 
 
 def main() -> None:
@@ -230,29 +139,48 @@ def main() -> None:
     )
     parser.add_argument("--streams", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--without", action="append", default=[], metavar="NAME", help="leave a contender out"
+    )
     parser.add_argument("--quick", action="store_true", help="1 round, few tokens: does it run?")
-    parser.add_argument("--role", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.role:
-        role, port, *rest = options.role
-        if role == "upstream":
-            uvloop.run(serve_upstream(int(port), *map(int, rest)))
-        else:
-            serve = {"bare": serve_bare, "gateway": serve_gateway}[role]
-            uvloop.run(serve(int(port), *rest))
-        return
-    options.rounds = 1 if options.quick else options.rounds
-    missed = False
-    for burst, tokens in ((1, 400), (32, 3200)):
-        found = measure(options, burst, tokens // 4 // burst * burst if options.quick else tokens)
-        pairs = zip(found["gateway"], found["bare"], strict=True)
-        ratio = statistics.median(ours / theirs for ours, theirs in pairs)
-        missed = missed or ratio < TARGET
-        figures = ", ".join(f"{n} {statistics.median(v):,.0f}" for n, v in found.items())
-        print(f"{options.streams} streams, {burst} tokens a write: tokens/CPU s {figures}")
-        verdict = "ok" if ratio >= TARGET else "MISSED"
-        print(f"  gateway / bare: {ratio:.2f} (target {TARGET}) {verdict}")
-    sys.exit(1 if missed and not options.quick else 0)
+    rounds, less = (1, 4) if options.quick else (options.rounds, 1)
+    loads = [
+        Load("one token a write", Script(480 // less), rounds, options.streams),
+        Load("32 tokens a write", Script(3200 // less // 32 * 32, 32), rounds, options.streams),
+    ]
+    where = report.machine()
+    missing: dict[str, str] = {}
+    shown = {"modelops and the bare one": versions(sys.executable, "modelops", "aiohttp")}
+    running: dict[str, Running] = {}
+    upstream = scripted()
+    try:
+        for contender in everyone():
+            if any(part.lower() in contender.name.lower() for part in options.without):
+                missing[contender.name] = "left out by --without"
+                continue
+            try:
+                running[contender.name] = contender.start(upstream.url)
+            except SystemExit as error:
+                missing[contender.name] = str(error)
+        there = [c for c in everyone() if c.name in running]
+        runs = [run for load in loads for run in measure(load, there, running)]
+    finally:
+        for server in running.values():
+            server.stop()
+        upstream.stop()
+    report.console.print(where)
+    outcomes = []
+    for load in loads:
+        own = [run for run in runs if run["load"] == load.name]
+        outcomes += show(load, own, [c.name for c in there])
+    for contender in there:
+        report.console.print(f"  {contender.name}: {contender.note}")
+    for name, why in missing.items():
+        report.console.print(f"  NOT MEASURED: {name}: {why}", markup=False)
+    content = {"versions": shown, "machine": where, "runs": runs, "missing": missing}
+    path = report.save("stream", {**content, "outcomes": outcomes})
+    print(f"written to {path}", file=sys.stderr)
 
 
 if __name__ == "__main__":

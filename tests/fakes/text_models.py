@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,16 +40,25 @@ class ServedText:
     tokenizes: bool = True
     most: int = 1000
     admitted: int = 0
+    asked: list[int] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
 
-    def admit(self, tokens: int) -> None:
+    def admit(self) -> None:
         if self.admitted >= self.most:
             raise QueueFullError("all seats are taken", retry_after=7)
         self.admitted += 1
 
-    def leave(self, tokens: int) -> None:
+    def leave(self) -> None:
         self.admitted -= 1
+
+    async def take(self, tokens: int, deadline: float) -> None:
+        self.asked.append(tokens)
+
+    def give(self, tokens: int) -> None:
         self.left.append(tokens)
+
+    def answered(self, began: float) -> None:
+        assert began <= time.monotonic()
 
     def engine(self) -> Upstream:
         return self.upstream

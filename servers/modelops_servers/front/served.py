@@ -113,7 +113,7 @@ class Served(ABC, Generic[R]):
     def resize(self) -> None:
         """Set how many requests are admitted: those that the engines can work on, and a queue."""
         admission = self.config.admission
-        most = min(admission.max_in_flight, self.at_once) + admission.max_queue
+        most = min(self.config.max_in_flight, self.at_once) + admission.max_queue
         # Each front admits its share: they do not ask each other.
         self._most = math.ceil(most / self._fronts)
 
@@ -121,6 +121,12 @@ class Served(ABC, Generic[R]):
     @abstractmethod
     def at_once(self) -> int:
         """How many requests its engines can work on together."""
+
+    @property
+    def retry_after(self) -> int:
+        """After how many seconds it may have room again: as long as a request takes."""
+        low, high = _RETRY_AFTER
+        return max(low, min(high, math.ceil(self._mean_seconds)))
 
     def answered(self, began: float) -> None:
         """Take down that an engine has just answered what was asked at ``began`` (monotonic)."""
@@ -140,10 +146,9 @@ class Served(ABC, Generic[R]):
             raise NotReadyError(f"model {self.config.name!r} is {now.state}: {now.why}")
         if self._admitted >= self._most:
             self._rejections.rejected("queue_full")
-            low, high = _RETRY_AFTER
             raise QueueFullError(
                 f"{self._admitted} requests already wait for {self.config.name!r}",
-                retry_after=max(low, min(high, math.ceil(self._mean_seconds))),
+                retry_after=self.retry_after,
             )
         self._admitted += 1
 

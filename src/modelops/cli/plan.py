@@ -78,10 +78,15 @@ def _how(plan: ServePlan) -> Table:
             "by the engine"
             if model.is_server
             else f"up to {model.batching.max_size}, {model.batching.max_delay_ms:g} ms",
-            str(model.admission.max_in_flight),
+            _in_flight(model),
             f"{model.admission.max_queue}, {model.admission.queue_seconds:g} s",
         )
     return table
+
+
+def _in_flight(model: PlannedModel) -> str:
+    tokens = model.admission.max_tokens_in_flight
+    return f"{model.max_in_flight}" + (f", {tokens:,} tokens" if tokens is not None else "")
 
 
 def _runs(model: PlannedModel, fronts: int) -> str:

@@ -19,6 +19,7 @@ from modelops.config.settings import (
     Provider,
     ServerConfig,
     ServerEntry,
+    TimeoutsConfig,
     is_loopback,
 )
 
@@ -38,6 +39,7 @@ __all__ = [
     "Provider",
     "ServerConfig",
     "ServerEntry",
+    "TimeoutsConfig",
     "VllmOptions",
     "is_loopback",
 ]

@@ -40,6 +40,8 @@ ELSEWHERE = "openai"
 """The engine that somebody else runs: all that is known of it is a URL."""
 # What an engine that is a server of its own decides for itself.
 _OF_TENSORS = ("provider", "threads", "lanes", "inline", "batching")
+_IN_FLIGHT = 64
+_TEXTS_IN_FLIGHT = 256  # as many sequences as vLLM runs by default
 
 
 def _model_name(value: str) -> str:
@@ -169,12 +171,28 @@ class BatchingConfig(_Settings):
 class AdmissionConfig(_Settings):
     """How much work one model takes on before it says 503 with Retry-After."""
 
-    max_in_flight: int = Field(default=64, ge=1, le=_MANY)
-    """Requests that the engine may have been given at once, of all fronts together."""
+    max_in_flight: int | None = Field(default=None, ge=1, le=_MANY)
+    """Requests that the engine may have been given at once, of all fronts together; null: 64, and
+    256 for engines of text, which work on as many side by side."""
     max_queue: int = Field(default=256, ge=1, le=_MANY)
     """Requests that may wait beyond those; one more is refused."""
     queue_seconds: float = Field(default=5, gt=0, le=_WEEK)
     """Longest wait for the engine; a request that waited longer is refused."""
+    max_tokens_in_flight: int | None = Field(default=None, ge=1, le=_MANY * 1000)
+    """For engines of text: tokens that the requests given to the engine at once may come to. A
+    prompt is taken for a token in four bytes; an answer for max_tokens, or, where the client has
+    not said, for what is left of the context. null: as many as come."""
+
+
+class TimeoutsConfig(_Settings):
+    """How long an engine of text may take for each step; request_seconds bounds the whole."""
+
+    connect_seconds: float = Field(default=5, gt=0, le=_WEEK)
+    """How long it may take to accept a connection."""
+    first_byte_seconds: float = Field(default=300, gt=0, le=_WEEK)
+    """How long it may take to the first byte of a stream: its own queue, and the prompt."""
+    idle_seconds: float = Field(default=120, gt=0, le=_WEEK)
+    """How long it may take between two pieces of an answer that has begun."""
 
 
 class ModelEntry(_Settings):
@@ -214,6 +232,8 @@ class ModelEntry(_Settings):
     """How requests are gathered into one call of the engine while it is busy."""
     admission: AdmissionConfig = AdmissionConfig()
     """How much work the model takes on before it says 503 with Retry-After."""
+    timeouts: TimeoutsConfig = TimeoutsConfig()
+    """How long an engine of text may take for each step; request_seconds bounds the whole."""
     load_seconds: float = Field(default=600, gt=0, le=_WEEK)
     """How long loading and warming up may take before it counts as failed."""
     required: bool | None = None
@@ -261,7 +281,20 @@ class ModelEntry(_Settings):
                     raise ValueError(
                         f"{name} is for engines of tensors: {self.engine} sees to that itself"
                     )
+        elif self.engine is not None:
+            for name, given in (
+                ("timeouts", self.timeouts != TimeoutsConfig()),
+                ("max_tokens_in_flight", self.admission.max_tokens_in_flight is not None),
+            ):
+                if given:
+                    raise ValueError(f"{name} is for engines of text, and {self.engine} is none")
         return self
+
+    @property
+    def max_in_flight(self) -> int:
+        """``admission.max_in_flight``, or what it is for this kind of engine."""
+        usual = _TEXTS_IN_FLIGHT if self.is_server else _IN_FLIGHT
+        return self.admission.max_in_flight or usual
 
     @property
     def is_server(self) -> bool:

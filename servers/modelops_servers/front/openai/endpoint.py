@@ -80,18 +80,24 @@ class TextEndpoint:
         self, call: Call, path: str, outlet: Outlet, asked: TextRequest, account: Account
     ) -> Reply | Streamed:
         model = account.model
-        model.admit(asked.tokens)
+        tokens = asked.tokens(len(account.body), model.context)
+        model.admit()
         try:
             with ClientWatch(call.receive, call.deadline):
-                return await self._answer(call, path, outlet, asked, account)
+                await model.take(tokens, call.deadline)
+                try:
+                    return await self._answer(call, path, outlet, asked, account)
+                finally:
+                    model.give(tokens)
         finally:
-            model.leave(asked.tokens)
+            model.leave()
             self._accounts.settle(account)
 
     async def _answer(
         self, call: Call, path: str, outlet: Outlet, asked: TextRequest, account: Account
     ) -> Reply | Streamed:
         account.reached = True
+        began = time.monotonic()
         try:
             answer = await account.model.engine().open(
                 "POST",
@@ -109,8 +115,11 @@ class TextEndpoint:
         try:
             account.sent(answer.status)
             if answer.status < 400 and _streams(answer):
-                return await _relay(call, outlet, answer, account)
-            return await self._whole(answer, account)
+                said: Reply | Streamed = await _relay(call, outlet, answer, account)
+            else:
+                said = await self._whole(answer, account)
+            account.model.answered(began)
+            return said
         finally:
             answer.abort()
 

@@ -34,16 +34,32 @@ class TextModel(Protocol):
     def metrics(self) -> TextMetrics:
         """Where its requests are counted."""
 
-    def admit(self, tokens: int) -> None:
-        """Count a request in that may make so many tokens, 0 where it has not said; or refuse it.
+    def admit(self) -> None:
+        """Count a request in, or refuse it.
 
         Raises:
             NotReadyError: its engine is not ready.
             OverloadedError: as many as may wait do.
         """
 
-    def leave(self, tokens: int) -> None:
+    def leave(self) -> None:
         """Count an admitted request out."""
+
+    async def take(self, tokens: int, deadline: float) -> None:
+        """Wait until the engine may be given an admitted request of so many tokens.
+
+        ``deadline`` is the request's own, on ``time.monotonic``'s clock.
+
+        Raises:
+            OverloadedError: it has waited for as long as it may.
+            DeadlineError: its deadline passed before.
+        """
+
+    def give(self, tokens: int) -> None:
+        """Let the next one have what ``take`` took."""
+
+    def answered(self, began: float) -> None:
+        """Take down that its engine has answered what it was given at ``began`` (monotonic)."""
 
     def engine(self) -> Upstream:
         """Return the engine to ask, the one with the least to do.

@@ -16,6 +16,8 @@ MOST_CHOICES = 128
 
 Bytes = bytes | memoryview
 
+_BYTES_PER_TOKEN = 4
+
 _MODEL = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
 _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _CHOICES = ("n", "best_of")
@@ -33,10 +35,20 @@ class TextRequest:
     model_at: tuple[int, int] | None
     """Where the model's name stands in the body, in quotes; None where that is not plain."""
 
-    @property
-    def tokens(self) -> int:
-        """Most tokens that all answers together may have; 0 where the client has not said."""
-        return (self.max_tokens or 0) * self.choices
+    def tokens(self, size: int, context: int | None) -> int:
+        """Return how many tokens prompt and answers may come to, to be on the safe side.
+
+        A prompt is taken for a token in four of the body's ``size`` bytes, and never for more than
+        the model's ``context``; an answer for as long as the client allows it, or else for what
+        the prompt leaves of the context.
+        """
+        prompt = size // _BYTES_PER_TOKEN
+        if context is not None:
+            prompt = min(prompt, context)
+        answer = self.max_tokens
+        if answer is None:
+            answer = 0 if context is None else context - prompt
+        return prompt + self.choices * answer
 
 
 def read(body: Bytes) -> TextRequest:

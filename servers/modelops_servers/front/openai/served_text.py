@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modelops.config import ModelConfig
-from modelops.errors import ModelopsError
+from modelops.errors import DeadlineError, ModelopsError
 from modelops_servers.front.metrics import Metrics, TextMetrics
+from modelops_servers.front.openai.settings import UpstreamSettings
+from modelops_servers.front.openai.slots import Slots
+from modelops_servers.front.overload import QueueFullError
 from modelops_servers.front.served import Served
 
 if TYPE_CHECKING:  # a front without a text model never loads the client
@@ -33,11 +38,12 @@ class TextReplica:
         """
         from modelops_servers.front.openai.upstream import Upstream
 
+        settings = UpstreamSettings(**dict(config.timeouts))
         if config.url is None:
-            return TextReplica(id, Upstream(socket=Path(socket)))
+            return TextReplica(id, Upstream(socket=Path(socket), settings=settings))
         from modelops_servers.keeper.remote_key import key_of
 
-        return TextReplica(id, Upstream(config.url, key=key_of(config)))
+        return TextReplica(id, Upstream(config.url, key=key_of(config), settings=settings))
 
     @property
     def in_flight(self) -> int:
@@ -60,6 +66,8 @@ class TextVersion(Served[TextReplica]):
         self, config: ModelConfig, number: str, path: Path | None, metrics: Metrics, fronts: int
     ) -> None:
         self.metrics: TextMetrics = metrics.text(config.name)
+        self._queued = metrics.of(config.name, number).queued
+        self._slots = Slots(1)
         super().__init__(config, number, path, metrics.of(config.name, number), fronts)
 
     @property
@@ -85,16 +93,47 @@ class TextVersion(Served[TextReplica]):
 
     @property
     def at_once(self) -> int:
-        """As many as are admitted: the engine has a queue of its own."""
+        """As many as are admitted: how many it works on together, an engine decides itself."""
         return sys.maxsize
 
-    def admit(self, tokens: int = 0) -> None:  # noqa: ARG002 - counted by requests
-        """Count one request in, or refuse it; see ``Served.admit``."""
-        super().admit()
+    def resize(self) -> None:
+        """Set how many requests are admitted, and how many of them the engines are given."""
+        super().resize()
+        most = self.config.admission.max_tokens_in_flight
+        self._slots.resize(
+            math.ceil(self.config.max_in_flight / self._fronts),
+            None if most is None else math.ceil(most / self._fronts),
+        )
 
-    def leave(self, tokens: int = 0) -> None:  # noqa: ARG002
-        """Count one admitted request out."""
-        super().leave()
+    async def take(self, tokens: int, deadline: float) -> None:
+        """Wait until the engines may be given an admitted request of so many tokens.
+
+        ``deadline`` is on ``time.monotonic``'s clock.
+
+        Raises:
+            QueueFullError: it has waited for ``queue_seconds``.
+            DeadlineError: its deadline passed before.
+        """
+        began = time.monotonic()
+        seconds = min(self.config.admission.queue_seconds, deadline - began)
+        try:
+            await self._slots.take(tokens, seconds)
+        except TimeoutError as error:
+            waited = time.monotonic() - began
+            self._queued(waited)
+            if time.monotonic() >= deadline:
+                raise DeadlineError(f"it waited {waited:.3g} s for {self.name!r}") from error
+            self._rejections.rejected("queue_seconds")
+            raise QueueFullError(
+                f"it waited {waited:.3g} s for {self.name!r}, which has {self._slots.taken} "
+                f"requests of up to {self._slots.tokens} tokens together",
+                retry_after=self.retry_after,
+            ) from error
+        self._queued(time.monotonic() - began)
+
+    def give(self, tokens: int) -> None:
+        """Let the next one have what ``take`` took."""
+        self._slots.give(tokens)
 
     def engine(self) -> Upstream:
         """Return the engine with the least to do; see ``Served.choose``."""

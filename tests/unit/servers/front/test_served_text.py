@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -180,6 +181,47 @@ def test_a_draining_front_takes_no_more_text(run: Callable[[Scenario], None]) ->
         await front.told("ready")
         front.models.drain()
         with pytest.raises(NotReadyError):
-            front.models.find_text("chat").admit(5)
+            front.models.find_text("chat").admit()
+
+    run(scenario)
+
+
+def test_what_the_engine_may_not_have_yet_waits_and_is_refused_in_time(
+    run: Callable[[Scenario], None],
+) -> None:
+    async def scenario(front: Front, upstream: ScriptedUpstream) -> None:
+        admission = {"max_in_flight": 1, "max_queue": 1, "queue_seconds": 0.3}
+        await front.told("ready", admission=admission)
+        model = front.models.find_text("chat")
+        await model.take(0, time.monotonic() + 9)  # somebody else's long answer
+        waiting = asyncio.create_task(front.ask("POST", "/v1/chat/completions", CHAT))
+        await asyncio.sleep(0.05)
+        assert not upstream.requests
+        model.give(0)
+        assert (await waiting)[0] == 200
+        await model.take(0, time.monotonic() + 9)
+        status, said = await front.ask("POST", "/v1/chat/completions", CHAT)
+        assert (status, "it waited 0.3" in said["error"]["message"]) == (503, True)
+        text = front.metrics.render().decode()
+        assert 'modelops_rejected_total{model="chat",reason="queue_seconds"} 1.0' in text
+        assert 'modelops_queue_seconds_count{model="chat"} 4.0' in text
+        asked = [r for r in upstream.requests if r.path != "/tokenize"]
+        assert len(asked) == 1
+
+    run(scenario)
+
+
+def test_tokens_are_bounded_as_well(run: Callable[[Scenario], None]) -> None:
+    async def scenario(front: Front, upstream: ScriptedUpstream) -> None:
+        admission = {"max_tokens_in_flight": 100, "queue_seconds": 0.2}
+        await front.told("ready", admission=admission)
+        model = front.models.find_text("chat")
+        await model.take(60, time.monotonic() + 9)
+        few, many = CHAT | {"max_tokens": 10}, CHAT | {"max_tokens": 80}
+        assert (await front.ask("POST", "/v1/chat/completions", few))[0] == 200
+        status, said = await front.ask("POST", "/v1/chat/completions", many)
+        assert (status, "of up to 60 tokens" in said["error"]["message"]) == (503, True)
+        model.give(60)
+        assert (await front.ask("POST", "/v1/chat/completions", many))[0] == 200
 
     run(scenario)
