@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ from modelops_servers.front.metrics import CONTENT_TYPE, Metrics, Now
 from modelops_servers.front.metrics_merge import merge
 from modelops_servers.front.models import Model, Models
 from modelops_servers.front.oip_routes import oip_routes
+from modelops_servers.front.openai import engine_metrics
 from modelops_servers.front.openai.endpoint import TextEndpoint
 from modelops_servers.front.repository import repository_routes
 from modelops_servers.front.status import MethodError, NoRouteError, answer, form_of
@@ -115,8 +117,10 @@ def _add_operations(app: FastAPI, models: Models, exposition: Callable[[], Await
 
     @app.get("/metrics", tags=["operations"])
     async def prometheus() -> Response:
-        """Prometheus text exposition, of all fronts together."""
-        return Response(await exposition(), media_type=CONTENT_TYPE)
+        """Prometheus text exposition, of all fronts together and of the engines' own servers."""
+        texts = [v for m in models for v in m.versions.values() if not isinstance(v, Version)]
+        ours, engines = await asyncio.gather(exposition(), engine_metrics.ask(texts))
+        return Response(ours + engine_metrics.render(engines), media_type=CONTENT_TYPE)
 
 
 def _add_openai(app: FastAPI, models: Models) -> None:

@@ -1,7 +1,7 @@
 """Reads a token stream on its way, beside it and never in it: how it went, and how much it was.
 
-The bytes come in any pieces. What a piece holds is told apart by searches in C; Python looks at
-single events only where one of them matters, and JSON is read only of those.
+The bytes come in any pieces. Nearly all events of a stream differ in nothing but their text: such
+ones are told by comparing bytes, and JSON is read only where an event matters.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ _BREAKS = b"\r\n"
 _LINE = re.compile(rb"\r\n|\n|\r")
 _DONE = b"[DONE]"
 _MARKS = (b'"usage"', b'"error"', b'"finish_reason":"', b'"finish_reason": "', _DONE)
+_TEXT = re.compile(rb'"(?:content|text|reasoning|reasoning_content)":\s?"((?:[^"\\]|\\.)*)"')
+_NEVER = b"\n"  # no line begins so
 _USED = re.compile(rb'"usage"\s*:\s*\{')
 # How the events of a protocol that names them end a stream.
 _FINISHED = frozenset({b"response.completed", b"response.incomplete", b"message_stop"})
@@ -44,6 +46,8 @@ class StreamScanner:
         """What an error in the stream said."""
         self.done = False
         self._most = max_event_bytes
+        # What stands before and after the text of an event that is known to be plain.
+        self._opening, self._closing = _NEVER, _NEVER
         self._tail = bytearray()  # of the event that is not whole yet
         self._oversized = False  # it is too large: only its last bytes are kept
 
@@ -105,28 +109,21 @@ class StreamScanner:
 
     def _events(self, region: bytes) -> None:
         """Take whole events whose lines end with LF."""
-        begin = 0
-        while not self.tokens and begin < len(region):
-            end = region.find(b"\n\n", begin)
-            end = len(region) if end < 0 else end + 2
-            self._event(region[begin:end])
-            begin = end
-        plain = len(region)
-        for mark in _MARKS:
-            at = region.find(mark, begin, plain)
-            if at >= 0:
-                plain = at
-        if plain < len(region):
-            # Most streams have marks in their last events only; those before are as plain as ever.
-            plain = region.rfind(b"\n\n", begin, plain) + 2
-        plain = max(plain, begin)
-        count = region.count(b"\n\ndata:", begin, plain) + 1
-        regular = region.count(b"\n", begin, plain) == 2 * count
-        if regular and region.startswith(b"data:", begin):
-            self.tokens += count  # each of them is one line of data
-            begin = plain
-        for event in region[begin:].split(b"\n\n"):
-            self._event(event)
+        events = region.split(b"\n\n")
+        events.pop()
+        if region.count(b"\n") != 2 * len(events):
+            for event in events:
+                self._event(event)
+            return
+        for event in events:  # each of them is one line
+            if (
+                event.startswith(self._opening)
+                and event.endswith(self._closing)
+                and b'"' not in event[len(self._opening) : -len(self._closing)]
+            ):
+                self.tokens += 1
+            else:
+                self._event(event)
 
     def _bound(self) -> None:
         tail = self._tail
@@ -157,6 +154,13 @@ class StreamScanner:
             self._read(event, data)
         else:
             self.tokens += 1
+            self._learn(event)
+
+    def _learn(self, event: bytes) -> None:
+        """Take down how a plain event is written around its text: most others are, to a byte."""
+        found = _TEXT.search(event)
+        if found is not None:
+            self._opening, self._closing = event[: found.start(1)], event[found.end(1) :]
 
     def _named(self, name: bytes, event: bytes, data: bytes) -> None:
         if name in _FINISHED:

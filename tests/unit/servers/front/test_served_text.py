@@ -12,7 +12,8 @@ from typing import Any, cast
 
 import pytest
 from fake_artifacts import make_artifact
-from scripted_upstream import STREAM, Exchange, ScriptedUpstream, scripted
+from prometheus_client.parser import text_string_to_metric_families
+from scripted_upstream import STREAM, Exchange, ScriptedUpstream, scripted, silent
 
 from modelops.config import LimitsConfig, ModelConfig, ServerConfig
 from modelops.errors import NotReadyError
@@ -225,3 +226,69 @@ def test_tokens_are_bounded_as_well(run: Callable[[Scenario], None]) -> None:
         assert (await front.ask("POST", "/v1/chat/completions", many))[0] == 200
 
     run(scenario)
+
+
+OWN = """\
+# HELP vllm:kv_cache_usage_perc KV-cache usage.
+# TYPE vllm:kv_cache_usage_perc gauge
+vllm:kv_cache_usage_perc{engine="0",model_name="engine's"} 0.25
+# HELP vllm:time_to_first_token_seconds Histogram of it.
+# TYPE vllm:time_to_first_token_seconds histogram
+vllm:time_to_first_token_seconds_bucket{engine="0",le="+Inf"} 3.0
+vllm:time_to_first_token_seconds_count{engine="0"} 3.0
+vllm:time_to_first_token_seconds_sum{engine="0"} 1.5
+# HELP python_info of no interest
+# TYPE python_info gauge
+python_info{version="3"} 1.0
+vllm:bare 7
+vllm:torn{
+"""
+
+
+def test_an_engines_own_metrics_bear_the_models_label(tmp_path: Path) -> None:
+    async def says(exchange: Exchange) -> None:
+        await exchange.answer(OWN.encode(), 200)
+
+    async def main() -> None:
+        with scripted(says, tmp_path / "s"):
+            front = Front(tmp_path, tmp_path / "s")
+            await front.told("ready")
+            status, text = await front.ask("GET", "/metrics")
+            assert status == 200
+            read = {
+                (s.name, *(f"{k}={v}" for k, v in sorted(s.labels.items()))): s.value
+                for family in text_string_to_metric_families(text.decode())
+                for s in family.samples
+            }
+            ours = ("model=chat", "replica=0", "version=1")
+            used = ("vllm:kv_cache_usage_perc", "engine=0", "model=chat", "model_name=engine's",
+                    "replica=0", "version=1")  # fmt: skip
+            assert read[used] == 0.25
+            assert read["modelops_kv_cache_usage_ratio", *ours] == 0.25
+            assert read["vllm:bare", *ours] == 7
+            assert read["vllm:time_to_first_token_seconds_sum", "engine=0", *ours] == 1.5
+            assert text.count(b"# TYPE vllm:time_to_first_token_seconds histogram") == 1
+            assert not any("python_info" in name and "3" in labels for name, *labels in read)
+            await front.app.close()
+            await front.models.close()
+
+    asyncio.run(asyncio.wait_for(main(), 25))
+
+
+def test_an_engine_that_does_not_answer_holds_no_scrape_up(tmp_path: Path) -> None:
+    async def main() -> None:
+        with scripted(silent, tmp_path / "s"):
+            front = Front(tmp_path, tmp_path / "s")
+            await front.told("ready")
+            began = time.monotonic()
+            status, text = await front.ask("GET", "/metrics")
+            assert (status, b"modelops_engine_ready" in text, b"vllm:" in text) == (
+                200,
+                True,
+                False,
+            )
+            assert time.monotonic() - began < 5
+            await front.app.close()
+            await front.models.close()
+
+    asyncio.run(asyncio.wait_for(main(), 25))
