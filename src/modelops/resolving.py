@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from modelops import registry
 from modelops.artifact import (
     MANIFEST,
@@ -36,7 +38,8 @@ def resolve_model(entry: ModelEntry, *, import_engine: bool = False) -> ModelCon
     otherwise its host finds out.
 
     Raises:
-        InputError: there is no artifact, no such engine, or none for the artifact's format.
+        InputError: there is no artifact, no such engine, none for the artifact's format, or one
+            that an option is not for.
         IntegrityError: the manifest cannot be read or was changed.
         MissingEnvironmentError: what the engine imports is not installed.
     """
@@ -60,10 +63,13 @@ def resolve_model(entry: ModelEntry, *, import_engine: bool = False) -> ModelCon
             hint="leave the engine out to take the one that serves it",
         )
     # Found now, so that what is loaded is what was said, whatever is published meanwhile.
-    return ModelConfig(
-        **{name: getattr(entry, name) for name in ModelEntry.model_fields}
-        | {"source": folder, "engine": engine, "asked": entry.source}
-    )
+    fields = {name: getattr(entry, name) for name in ModelEntry.model_fields}
+    fields |= {"source": folder, "engine": engine, "asked": entry.source}
+    try:
+        return ModelConfig(**fields)
+    except ValidationError as error:  # what was asked for does not fit the engine just found
+        said = "; ".join(e["msg"].removeprefix("Value error, ") for e in error.errors())
+        raise InputError(said) from error
 
 
 def find_source(source: Path) -> tuple[Path, Manifest | None]:

@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field
 from modelops import registry
 from modelops.api.flags import flag, place, validated
 from modelops.api.server_settings import limit_settings, server_settings
+from modelops.api.sources import local_source
 from modelops.artifact import TEXT_FORMAT, find_newest
 from modelops.config import GatewayConfig, LimitsConfig, ModelConfig, ModelEntry, is_loopback
 from modelops.config.file import LoadedFile, read_config
@@ -38,7 +39,8 @@ class ServeRequest(Frozen):
 
     Attributes:
         config: a ``modelops.yaml``.
-        sources: artifacts, or versions of them; with none, the newest in ``./artifacts``.
+        sources: artifacts, versions of them, Hugging Face folders or hub ids; with none, the
+            newest in ``./artifacts``.
         names: one for each source, in order; empty: the artifacts' own names.
         options: of every source, by the flag's name, such as ``{"max_batch": 8}``.
         server: fields of ``ServerConfig``; they override the environment and the file.
@@ -155,7 +157,7 @@ def resolve(request: ServeRequest, progress: Progress = silent) -> GatewayConfig
     if file is None:
         models = _from_flags(request, progress)
     else:
-        models = _from_file(file, import_engine=request.dry_run)
+        models = _from_file(file, progress, import_engine=request.dry_run)
     _check_versions(models, file)
     only_one = len({m.name for m in models}) == 1
     if request.dry_run and not server.api_keys and not is_loopback(server.host):
@@ -190,15 +192,16 @@ def _read(request: ServeRequest) -> LoadedFile | None:
     return read_config(request.config)
 
 
-def _from_file(file: LoadedFile, *, import_engine: bool) -> list[ModelConfig]:
+def _from_file(file: LoadedFile, progress: Progress, *, import_engine: bool) -> list[ModelConfig]:
     """Resolve every entry, so that all that is off is told at once."""
     found: list[ModelConfig] = []
     failed: list[ModelopsError] = []
     for index, entry in enumerate(file.config.models):
-        here = entry
-        if entry.source is not None:
-            here = entry.model_copy(update={"source": file.folder / entry.source})
         try:
+            here = entry
+            if entry.source is not None:
+                source, _ = local_source(entry.source, progress, beside=file.folder)
+                here = entry.model_copy(update={"source": source})
             found.append(resolve_model(here, import_engine=import_engine))
         except ModelopsError as error:
             where = file.where(("models", index))
@@ -227,20 +230,19 @@ def _from_flags(request: ServeRequest, progress: Progress) -> list[ModelConfig]:
         )
     models = []
     for index, source in enumerate(sources):
-        name = request.names[index] if request.names else _own_name(source)
+        source, name = local_source(source, progress)
+        folder, manifest = find_source(source)
+        if request.names:
+            name = request.names[index]
+        elif name is None:
+            name = folder.absolute().name if manifest is None else manifest.name
         fields = {"name": name, "source": source, **options}
-        if "options" in options and engine is None:
-            # They are checked as those of the engine that is chosen.
-            _, manifest = find_source(source)
+        if engine is None:
+            # All options are checked as those of the engine that is chosen.
             fields["engine"] = default_engine(TEXT_FORMAT if manifest is None else manifest.format)
         entry = validated(ModelEntry, fields)
         models.append(resolve_model(entry, import_engine=request.dry_run))
     return models
-
-
-def _own_name(source: Path) -> str:
-    folder, manifest = find_source(source)
-    return folder.absolute().name if manifest is None else manifest.name
 
 
 def _check_versions(models: list[ModelConfig], file: LoadedFile | None) -> None:

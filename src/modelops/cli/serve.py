@@ -20,7 +20,8 @@ def serve(
         list[Path] | None,
         typer.Argument(
             metavar="[SOURCE]...",
-            help="Artifacts, or versions of them. Default: the newest in ./artifacts.",
+            help="Artifacts, or versions of them; for vLLM also Hugging Face folders and hub ids. "
+            "Default: the newest artifact in ./artifacts.",
             show_default=False,
         ),
     ] = None,
@@ -213,6 +214,8 @@ def serve(
         modelops serve artifacts/minilm/3 --name embedder --provider cuda --replicas 2
 
         modelops serve artifacts/smollm2 --engine vllm --kv-cache-dtype fp8
+
+        modelops serve hf://HuggingFaceTB/SmolLM2-135M-Instruct@main --engine vllm
 
         modelops serve --config modelops.yaml --fronts 4
 

@@ -81,7 +81,7 @@ def _not_yet(value: object) -> object:
 
 
 def _local_path(value: object) -> object:
-    if isinstance(value, str) and "://" in value:
+    if isinstance(value, str) and "://" in value.removeprefix("hf://"):
         raise ValueError("an artifact's folder is served, not an address: modelops export first")
     if value == "":
         raise ValueError("an empty path")
@@ -212,7 +212,8 @@ class ModelEntry(_Settings):
         default=None, validate_default=True
     )
     """An artifact's folder (its newest version) or one version of it, relative to the
-    configuration's folder; for ``vllm`` also a Hugging Face folder. Left out for ``openai``."""
+    configuration's folder; for ``vllm`` also a Hugging Face folder, or hf://org/name@revision,
+    which is fetched from the hub. Left out for ``openai``."""
     url: Url | None = Field(default=None, validate_default=True)
     """For ``openai``: the server's address, such as http://llm.internal:8000/v1."""
     options: EngineOptions | None = Field(default=None, validate_default=True)
