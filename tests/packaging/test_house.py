@@ -74,7 +74,9 @@ def test_help_answers_at_once() -> None:
     assert best < 0.3
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "lint", "format", "bench", "cuda-flags", "clean"])
+@pytest.mark.parametrize(
+    "target", ["demo", "test", "lint", "format", "bench", "cuda-flags", "clean"]
+)
 def test_make_alone_lists_what_it_can_do(target: str) -> None:
     done = subprocess.run(["make"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert f"make {target} " in done.stdout
