@@ -234,9 +234,10 @@ class VllmKeeper:
         self._reading = reading
         options = self._options
         exact = reading.cache_bytes is not None
+        tokens = reading.allocated_tokens if self._geometry.alike else reading.cache_tokens
         allocated = Allocated(
             size_bytes=reading.cache_bytes if exact else self._log.cache_bytes,
-            tokens=reading.cache_tokens or self._log.cache_tokens,
+            tokens=tokens or self._log.cache_tokens,
             block_tokens=reading.block_tokens,
             exact_to=0 if exact else int(0.01 * 2**30),
         )

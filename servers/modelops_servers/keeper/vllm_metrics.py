@@ -47,6 +47,15 @@ class Reading:
         return None if blocks is None or size is None else blocks * size
 
     @property
+    def allocated_tokens(self) -> int | None:
+        """How many tokens its blocks hold: ``cache_tokens`` counts only whole longest requests.
+
+        Where all layers are alike; else a token takes blocks of several kinds.
+        """
+        blocks, size = _number(self.cache.get("num_gpu_blocks")), self.block_tokens
+        return self.cache_tokens if blocks is None or size is None else blocks * size
+
+    @property
     def block_tokens(self) -> int | None:
         """How many tokens a block of it holds."""
         return _number(self.cache.get("block_size"))
@@ -86,6 +95,13 @@ def read_metrics(text: str) -> Reading:
         moving=tuple(sums.values()),
         cache=cache,
     )
+
+
+def read_counter(text: str, name: str) -> int | None:
+    """Return a counter of the same text, its samples added up; None where it has none."""
+    found = (_SAMPLE.match(line) for line in text.splitlines() if line.startswith(name))
+    values = [float(m["value"]) for m in found if m is not None and m["name"] == name]
+    return int(sum(values)) if values else None
 
 
 def _number(text: str | None) -> int | None:

@@ -34,14 +34,23 @@ class Child:
     """``python -P -m MODULE CONTROL_FD`` and all that it starts.
 
     ``on_message`` is called for every message of the child, ``on_exit`` once, with its exit code
-    (128 + the signal's number where a signal ended it).
+    (128 + the signal's number where a signal ended it). ``on_log`` gets each line of its log;
+    without one they go to stderr.
     """
 
-    def __init__(self, name: str, module: str, on_message: OnMessage, on_exit: OnExit) -> None:
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        on_message: OnMessage,
+        on_exit: OnExit,
+        on_log: Callable[[str], object] | None = None,
+    ) -> None:
         self.name = name
         self._module = module
         self._on_message = on_message
         self._on_exit = on_exit
+        self._on_log = on_log or _to_stderr
         self.log: deque[str] = deque(maxlen=_LOG_LINES)
         self._life = -1
         self._process: asyncio.subprocess.Process | None = None
@@ -171,10 +180,9 @@ class Child:
                     return
             except asyncio.LimitOverrunError as over:
                 line = await stream.read(over.consumed) + b"\n"
-            self.log.append(line.decode("utf-8", "replace").rstrip())
-            with contextlib.suppress(OSError, ValueError, AttributeError):
-                sys.stderr.write(line.decode("utf-8", "replace"))
-                sys.stderr.flush()
+            text = line.decode("utf-8", "replace")
+            self.log.append(text.rstrip())
+            self._on_log(text)
 
     async def _wait(self) -> None:
         assert self._process is not None  # noqa: S101 - started
@@ -192,3 +200,9 @@ class Child:
         self._close_log()
         self.exited.set()
         await self._on_exit(self, code if code >= 0 else 128 - code)
+
+
+def _to_stderr(text: str) -> None:
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(text)
+        sys.stderr.flush()

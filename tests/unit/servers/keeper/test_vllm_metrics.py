@@ -37,6 +37,15 @@ def test_what_it_says_of_work_and_cache() -> None:
     )
 
 
+def test_what_its_blocks_hold_is_more_than_whole_requests_take() -> None:
+    """Five blocks hold two and a half requests of 192 tokens, which are 480: 640 are allocated."""
+    short = IDLE.replace('"23296"', '"480"').replace('num_gpu_blocks="182"', 'num_gpu_blocks="5"')
+    assert read_metrics(short).cache_tokens == 480
+    assert read_metrics(short).allocated_tokens == 640
+    unsaid = short.replace('num_gpu_blocks="5"', 'num_gpu_blocks="None"')
+    assert read_metrics(unsaid).allocated_tokens == 480
+
+
 def test_an_older_one_says_blocks_and_leaves_the_rest_to_us() -> None:
     older = IDLE.replace('kv_cache_size_tokens="23296",', "").replace('"536870912"', '"None"')
     reading = read_metrics(older)

@@ -1,0 +1,1 @@
+"""A language model's engine measured with one KV cache type after the other."""
