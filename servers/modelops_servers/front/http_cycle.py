@@ -242,7 +242,7 @@ class HttpCycle:
         head, self._head = self._head, b""
         transport = self._connection.transport
         if len(body) <= _JOINED_BYTES:
-            transport.write(b"".join((head, body)) if head else body)
+            transport.write(b"".join((head, body)))
         else:
             if head:
                 transport.write(head)

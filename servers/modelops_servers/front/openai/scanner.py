@@ -46,8 +46,9 @@ class StreamScanner:
         """What an error in the stream said."""
         self.done = False
         self._most = max_event_bytes
-        # What stands before and after the text of an event that is known to be plain.
-        self._opening, self._closing = _NEVER, _NEVER
+        # What stands before and after the text of an event that is known to be plain, and what
+        # thus ends it and stands between two of its kind.
+        self._opening = self._closing = self._end = self._joint = _NEVER
         self._tail = bytearray()  # of the event that is not whole yet
         self._oversized = False  # it is too large: only its last bytes are kept
 
@@ -109,21 +110,13 @@ class StreamScanner:
 
     def _events(self, region: bytes) -> None:
         """Take whole events whose lines end with LF."""
-        events = region.split(b"\n\n")
-        events.pop()
-        if region.count(b"\n") != 2 * len(events):
-            for event in events:
-                self._event(event)
-            return
-        for event in events:  # each of them is one line
-            if (
-                event.startswith(self._opening)
-                and event.endswith(self._closing)
-                and b'"' not in event[len(self._opening) : -len(self._closing)]
-            ):
-                self.tokens += 1
-            else:
-                self._event(event)
+        if region.startswith(self._opening) and region.endswith(self._end):
+            count = region.count(self._joint) + 1
+            if region.count(b"\n") == 2 * count:
+                self.tokens += count
+                return
+        for event in region.split(b"\n\n"):
+            self._event(event)
 
     def _bound(self) -> None:
         tail = self._tail
@@ -135,12 +128,14 @@ class StreamScanner:
     def _event(self, event: bytes) -> None:
         """Take one event, whole."""
         event = event.strip(_BREAKS)
-        if len(event) > self._most:
+        one_line = b"\n" not in event and b"\r" not in event
+        alike = one_line and event.startswith(self._opening) and event.endswith(self._closing)
+        if alike or len(event) > self._most:
             self.tokens += 1
             return
         name = b""
         data: bytes | None
-        if event.startswith(b"data:") and b"\n" not in event and b"\r" not in event:
+        if one_line and event.startswith(b"data:"):
             data = event[5:].strip(b" ")
         else:
             name, data = _fields(event)
@@ -154,13 +149,16 @@ class StreamScanner:
             self._read(event, data)
         else:
             self.tokens += 1
-            self._learn(event)
+            if one_line:
+                self._learn(event)
 
     def _learn(self, event: bytes) -> None:
         """Take down how a plain event is written around its text: most others are, to a byte."""
         found = _TEXT.search(event)
         if found is not None:
             self._opening, self._closing = event[: found.start(1)], event[found.end(1) :]
+            self._end = self._closing + b"\n\n"
+            self._joint = self._end + self._opening
 
     def _named(self, name: bytes, event: bytes, data: bytes) -> None:
         if name in _FINISHED:

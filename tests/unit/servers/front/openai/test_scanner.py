@@ -124,6 +124,33 @@ def test_many_at_once_are_counted_as_one_by_one(payloads: list[str]) -> None:
     assert facts(together) == facts(alone)
 
 
+_texts = st.one_of(
+    st.sampled_from(["usage", "error", "[DONE]", '"},"finish_reason":"stop"', "\\", "\n\n"]),
+    st.text('ab日\\"\n {}', min_size=1, max_size=6),
+)
+_events = st.one_of(
+    _texts.map(chunk),
+    st.tuples(_texts, st.sampled_from([{"usage": {"prompt_tokens": 4}}, {"n": 1}])).map(
+        lambda drawn: chunk(drawn[0], **drawn[1])
+    ),
+    st.sampled_from([STOP, USAGE, ERROR]),
+)
+
+
+@settings(max_examples=600, deadline=None)
+@given(st.lists(_events, max_size=12), st.lists(st.integers(0, 3000), max_size=4))
+def test_it_finds_what_reading_each_event_would_find(events: list[str], places: list[int]) -> None:
+    found = [json.loads(e) for e in events]
+    used = [e["usage"] for e in found if e.get("usage")]
+    scanner = StreamScanner()
+    for piece in cut(stream(*events), places):
+        scanner.feed(piece)
+    assert scanner.tokens == sum(bool(c["delta"]) for e in found for c in e.get("choices", ()))
+    assert scanner.finish_reason == ("stop" if STOP in events else None)
+    assert scanner.error == ("it broke" if ERROR in events else None)
+    assert scanner.usage.prompt == (used[-1]["prompt_tokens"] if used else None)
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_a_whole_stream(end: str) -> None:
     scanner = StreamScanner()
