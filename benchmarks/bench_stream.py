@@ -11,6 +11,7 @@ round, never absolutes. The first use installs the peers into environments of th
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import sys
 import time
@@ -19,16 +20,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway import report
-from gateway.environments import versions
+from gateway.environments import python_of, versions
 from gateway.processes import Running, note
 from streams.client import Stream, ask
 from streams.contenders import BARE, GATEWAY, LITELLM, Contender, everyone, scripted
 from streams.wire import Script, request, tokens_in, unframed
 
 _TARGETS = ((BARE, 0.7), (LITELLM, 10.0))
-# Of what takes far longer than the others less is asked; a stream's begin and end weigh the more,
-# which the ratio to the same number of tokens through the gateway evens out.
-_SHORTER = {LITELLM: 16}
+# Of what takes far longer than the others less is asked, and the gateway is measured with as much.
+_MOST_TOKENS = {LITELLM: 128}
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,13 @@ class Load:
 
 
 def turn(contender: Contender, running: Running, load: Load, script: Script) -> dict[str, Any]:
-    """Stream once through one contender; every stream is compared."""
+    """Stream once through one contender.
+
+    Raises:
+        RuntimeError: a stream is not what was sent.
+    """
     before, began = running.cpu_seconds(), time.perf_counter()
-    streams = ask(int(running.url.rpartition(":")[2]), [request(script.body)] * load.streams)
+    streams = ask(running.port, [request(script.body)] * load.streams)
     seconds, used = time.perf_counter() - began, running.cpu_seconds() - before
     compare(contender, script, streams)
     tokens = script.tokens * load.streams
@@ -52,37 +56,46 @@ def turn(contender: Contender, running: Running, load: Load, script: Script) -> 
 
 
 def compare(contender: Contender, script: Script, streams: Sequence[Stream]) -> None:
-    """End the run where a stream is not what was sent."""
+    """Raise where a stream is not what was sent."""
     expected = script.answer
     for stream in streams:
         body = unframed(stream.answer)
         if contender.exact and body != expected:
-            raise SystemExit(f"{contender.name} changed bytes of a stream")
+            raise RuntimeError("it changed bytes of a stream")
         if tokens_in(body) != list(range(script.tokens)):
-            raise SystemExit(f"{contender.name} lost tokens, or changed their order")
+            raise RuntimeError("it lost tokens, or changed their order")
 
 
 def measure(
     load: Load, contenders: Sequence[Contender], running: dict[str, Running]
-) -> list[dict[str, Any]]:
-    """Return one entry for each turn; the first round warms up."""
-    runs = []
-    shorter = {n: d for n, d in _SHORTER.items() if n in running}
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return an entry for each turn, and why a contender was given up; round 0 warms up."""
+    runs: list[dict[str, Any]] = []
+    failed: dict[str, str] = {}
+    there = {c.name for c in contenders}
     for number in range(load.rounds + 1):
         note(f"{load.name}: " + (f"round {number} of {load.rounds}" if number else "warming up"))
         for contender in contenders:
-            divisors = {shorter.get(contender.name, 1)}
-            if contender.name == GATEWAY:
-                divisors |= {1, *shorter.values()}
-            for divisor in sorted(divisors):
-                tokens = max(load.script.burst, load.script.tokens // divisor)
-                script = Script(tokens, load.script.burst)
-                found = turn(contender, running[contender.name], load, script)
+            place = {"contender": contender.name, "load": load.name, "round": number}
+            for script in _scripts(load.script, contender.name, there):
+                if contender.name in failed:
+                    break
+                try:
+                    found = turn(contender, running[contender.name], load, script)
+                except (RuntimeError, ValueError, TimeoutError, OSError) as error:
+                    failed[contender.name] = f"{load.name}, round {number}: {error!r}"
+                    break
                 if number:
-                    runs.append(
-                        {"contender": contender.name, "load": load.name, "round": number, **found}
-                    )
-    return runs
+                    runs.append({**place, **found})
+    return runs, failed
+
+
+def _scripts(script: Script, name: str, there: set[str]) -> list[Script]:
+    most = {n: m // script.burst * script.burst for n, m in _MOST_TOKENS.items() if n in there}
+    tokens = {min(script.tokens, most.get(name, script.tokens))}
+    if name == GATEWAY:
+        tokens |= {min(script.tokens, m) for m in most.values()}
+    return [Script(count, script.burst) for count in sorted(tokens)]
 
 
 def ratios(runs: Sequence[dict[str, Any]], other: str) -> list[float]:
@@ -113,10 +126,11 @@ def show(load: Load, runs: Sequence[dict[str, Any]], names: Sequence[str]) -> li
             words = ["", "", ""]
             if name != GATEWAY:
                 found = ratios(runs, name)
-                middle = statistics.median(found)
-                words[:2] = [f"{middle:.2f}", f"({min(found):.2f}–{max(found):.2f})"]
+                middle = statistics.median(found) if found else math.nan
                 bound = dict(_TARGETS).get(name)
-                if bound is not None:
+                if found:
+                    words[:2] = [f"{middle:.2f}", f"({min(found):.2f}–{max(found):.2f})"]
+                if found and bound is not None:
                     word = "met" if middle >= bound else "MISSED"
                     words[2] = f"target ≥ {bound:g}: {word}"
                     outcomes.append({
@@ -161,15 +175,24 @@ def main() -> None:
                 continue
             try:
                 running[contender.name] = contender.start(upstream.url)
+                if contender.environment:
+                    python = python_of(contender.environment)
+                    shown[contender.name] = versions(python, contender.environment, "aiohttp")
             except SystemExit as error:
                 missing[contender.name] = str(error)
         there = [c for c in everyone() if c.name in running]
-        runs = [run for load in loads for run in measure(load, there, running)]
+        runs: list[dict[str, Any]] = []
+        for load in loads:
+            found, failed = measure(load, there, running)
+            runs += found
+            missing |= failed
     finally:
         for server in running.values():
             server.stop()
         upstream.stop()
     report.console.print(where)
+    for name, packages in shown.items():
+        report.console.print(f"  {name}: " + ", ".join(f"{p} {v}" for p, v in packages.items()))
     outcomes = []
     for load in loads:
         own = [run for run in runs if run["load"] == load.name]

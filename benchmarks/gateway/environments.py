@@ -14,13 +14,19 @@ _PINS = {
     # Its workers ask uvloop for an event loop in a way that 0.22 no longer answers.
     "mlserver": ("mlserver==1.7.1", "uvloop==0.21.0"),
     "litserve": ("litserve==0.2.19", "uvloop", "httptools"),
+    # Some releases of it were malicious (1.82.7, 1.82.8): never a newer one without a look.
+    "litellm": ("litellm[proxy]==1.98.1",),
+    "vllm-router": ("vllm-router==0.1.17",),
 }
+_RUN_ONNX = ("mlserver", "litserve")
 _SHOWN = ("uvicorn", "fastapi", "starlette", "pydantic", "uvloop", "httptools", "orjson", "numpy")
 
 
 def python_of(peer: str) -> Path:
     """Return the interpreter of the peer's environment; install it where it is not there."""
-    pins = [*_PINS[peer], f"onnxruntime=={version('onnxruntime')}"]
+    pins = list(_PINS[peer])
+    if peer in _RUN_ONNX:
+        pins.append(f"onnxruntime=={version('onnxruntime')}")
     # Not below benchmarks/: what looks through the sources would find theirs.
     place = Path(sys.prefix) / "peers" / peer
     stamp = place / ".installed"

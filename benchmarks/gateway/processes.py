@@ -32,6 +32,7 @@ class Running:
         self, name: str, command: Sequence[str], port: int, log: Path, env: Mapping[str, str]
     ) -> None:
         self.name = name
+        self.port = port
         self.url = f"http://127.0.0.1:{port}"
         self._log = log
         with log.open("wb") as file:

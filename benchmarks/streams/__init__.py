@@ -1,0 +1,1 @@
+"""What bench_stream.py and bench_vllm.py share."""
