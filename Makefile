@@ -1,11 +1,11 @@
 # What a person types in this repository. PYTHON chooses the interpreter of .venv.
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench locks cuda-flags clean venv
+.PHONY: help demo test lint format bench locks cuda-flags gpu-evidence clean venv
 export PYTHON
 BIN := .venv/bin
 
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
 
 demo: venv ## Export, verify, serve and load-test a real model, from nothing
 	@echo "Running examples/demo.py: export → verify → serve → load-test, all-MiniLM-L6-v2."
@@ -40,6 +40,9 @@ locks: venv ## Renew the locked versions of the engine environments (needs the n
 cuda-flags: venv ## Ask vLLM's wheel for CUDA whether it takes what is emitted (fetches 0.3 GB)
 	MODELOPS_UPDATE_GOLDEN=1 $(BIN)/python -m pytest -m cuda_wheel tests/integration/servers
 	$(BIN)/python -m pytest -q tests/unit/servers/keeper/test_cuda_flags.py
+
+gpu-evidence: ## On a machine with an NVIDIA GPU: measure the INT8 KV cache, keep all of it (MODEL=…)
+	@python3 scripts/gpu_evidence.py
 
 clean: ## Remove builds and caches (artifacts/, reports/ and .venv stay)
 	rm -rf build dist .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -17,6 +17,7 @@ from modelops_servers.keeper import leftovers
 from modelops_servers.supervisor.child import Child, Message
 
 _STOP_SECONDS = 15.0
+_TELL_SECONDS = 3.0
 _MODULE = "modelops_servers.keeper"
 
 T = TypeVar("T")
@@ -84,6 +85,9 @@ class Kept:
         try:
             both: set[asyncio.Future[Any]] = {task, self._ended}
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if task.done() and isinstance(task.exception(), ModelopsError):
+                # An engine's end is felt by whoever asks it before the keeper tells why.
+                await asyncio.wait({self._ended}, timeout=_TELL_SECONDS)
             if self._ended.done():
                 self._ended.result()
             return task.result()

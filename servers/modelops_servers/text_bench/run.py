@@ -65,6 +65,7 @@ def run(request: TextBenchRequest, folder: Path, progress: Progress) -> TextBenc
     for dtype, config in prepared.configs.items():
         if dtype not in refused:
             Vllm.check(config)
+    notes = prepared.notes + _attention_note(request, prepared, refused)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -72,7 +73,7 @@ def run(request: TextBenchRequest, folder: Path, progress: Progress) -> TextBenc
     began, at = time.monotonic(), datetime.now(UTC)
     with contextlib.closing(RuntimeFolder()) as runtime:
         rows = asyncio.run(_measure_all(prepared, refused, runtime.path, folder, progress))
-    return _result(request, prepared, rows, at, time.monotonic() - began)
+    return _result(request, prepared, rows, notes, at, time.monotonic() - began)
 
 
 def _prepare(request: TextBenchRequest) -> _Run:
@@ -126,6 +127,19 @@ def _refusals(prepared: _Run) -> dict[KvCacheDtype, ModelopsError]:
         except MissingEnvironmentError as error:
             found[dtype] = error
     return found
+
+
+def _attention_note(
+    request: TextBenchRequest, prepared: _Run, refused: dict[KvCacheDtype, ModelopsError]
+) -> tuple[str, ...]:
+    alone = len(prepared.configs) - len(refused) < 2 or "int8" not in prepared.configs
+    given = kv_cache.given_value(request.options.engine_args, "--attention-backend")
+    if alone or "int8" in refused or given is not None:
+        return ()
+    return (
+        f"int8 is computed by {kv_cache.BACKEND}, the other types by what vLLM chooses: for the "
+        "same by all, --engine-arg=--attention-backend --engine-arg=" + kv_cache.BACKEND,
+    )
 
 
 async def _measure_all(
@@ -197,6 +211,7 @@ def _result(
     request: TextBenchRequest,
     prepared: _Run,
     rows: tuple[TextBenchRow, ...],
+    notes: tuple[str, ...],
     at: datetime,
     seconds: float,
 ) -> TextBenchResult:
@@ -238,5 +253,5 @@ def _result(
             mode="json", exclude={"kv_cache_dtype"}, exclude_defaults=True
         ),
         rows=rows,
-        notes=prepared.notes,
+        notes=notes,
     )

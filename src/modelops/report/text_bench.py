@@ -13,9 +13,13 @@ from modelops.text_benchmark import Difference, Load, Spread, TextBenchResult, T
 
 @dataclass(frozen=True)
 class Bar:
-    """One type's value: its share, 0 to 1, of the largest beside it, and its text."""
+    """One type's value: its share, 0 to 1, of the largest beside it, and its text.
+
+    ``colour`` is the type's in every picture.
+    """
 
     name: str
+    colour: int
     share: float
     text: str
 
@@ -163,9 +167,14 @@ def share(value: float | None) -> str:
 def _bars(
     rows: tuple[TextBenchRow, ...], path: str, text: Callable[[float], str]
 ) -> tuple[Bar, ...]:
-    found = [(row.kv_cache_dtype, v) for row in rows if (v := _value(row, path)) is not None]
-    largest = max((v for _, v in found), default=0) or 1
-    return tuple(Bar(name, v / largest, text(v)) for name, v in found)
+    values = [_value(row, path) for row in rows]
+    # A share is one of all there is, also where no other stands beside it.
+    largest = 1.0 if text is share else max((v for v in values if v is not None), default=0) or 1.0
+    return tuple(
+        Bar(row.kv_cache_dtype, place, value / largest, text(value))
+        for place, (row, value) in enumerate(zip(rows, values, strict=True))
+        if value is not None
+    )
 
 
 def _value(row: TextBenchRow, path: str) -> float | None:

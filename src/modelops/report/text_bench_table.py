@@ -7,16 +7,9 @@ from rich.table import Table
 from rich.text import Text
 
 from modelops.report.terminal import grid, plain
-from modelops.report.text_bench import (
-    difference,
-    headline,
-    ms,
-    preemption_lines,
-    share,
-    tone,
-)
+from modelops.report.text_bench import headline, preemption_lines, share, tone
 from modelops.report.units import UNKNOWN, nbytes, number, seconds, thousands
-from modelops.text_benchmark import Drift, Load, TextBenchResult
+from modelops.text_benchmark import Drift, Load, Spread, TextBenchResult
 
 _COLOUR = {"refused": "yellow", "failed": "red"}
 _STYLE = {"good": "bold green", "warn": "bold yellow", "bad": "bold red"}
@@ -40,7 +33,8 @@ def text_bench_table(result: TextBenchResult) -> RenderableType:
         ),
     ]
     if result.measured:
-        parts += [Text(), _loads(result), *map(plain, preemption_lines(result))]
+        parts += [Text(), _loads(result), plain("times are p50 / p95", "dim")]
+        parts += map(plain, preemption_lines(result))
         parts += [Text(), _drifts(result)]
     if "report" in result.files:
         parts += [Text(), plain(f"report: {result.files['report']}")]
@@ -75,13 +69,11 @@ def _caches(result: TextBenchResult) -> Table:
 def _loads(result: TextBenchResult) -> Table:
     table = grid(
         ("KV cache", "left"),
-        ("at a time", "right"),
-        ("TTFT p50", "right"),
-        ("p95 ms", "right"),
-        ("per token p50", "right"),
-        ("p95 ms", "right"),
+        ("at once", "right"),
+        ("TTFT ms", "right"),
+        ("ms/token", "right"),
         ("tokens/s", "right"),
-        ("preemptions", "right"),
+        ("preempted", "right"),
         ("answered", "right"),
     )
     for place in ("fits", "tight"):
@@ -95,38 +87,42 @@ def _loads(result: TextBenchResult) -> Table:
 def _figures(load: Load) -> tuple[str, ...]:
     return (
         str(load.concurrency),
-        ms(load.ttft_ms, "p50"),
-        ms(load.ttft_ms, "p95"),
-        ms(load.tpot_ms, "p50"),
-        ms(load.tpot_ms, "p95"),
+        _milliseconds(load.ttft_ms),
+        _milliseconds(load.tpot_ms),
         number(load.tokens_per_second),
         thousands(load.preemptions),
-        f"{load.completed} of {load.requests}",
+        f"{load.completed}/{load.requests}",
     )
+
+
+def _milliseconds(spread: Spread | None) -> str:
+    if spread is None:
+        return UNKNOWN
+    values = (f"{v:,.0f}" if v >= 100 else f"{v:.1f}" for v in (spread.p50, spread.p95))
+    return " / ".join(values)
 
 
 def _drifts(result: TextBenchResult) -> Table:
+    first = result.measured[0].kv_cache_dtype
     table = grid(
-        ("drift", "left"),
-        ("same greedy tokens", "right"),
+        (f"beside {first}", "left"),
+        ("same tokens", "right"),
         ("same answers", "right"),
-        ("same likeliest", "right"),
-        ("log-prob. mean", "right"),
-        ("max (nats)", "right"),
+        ("same top", "right"),
+        ("log-prob. mean / max", "right"),
     )
     for row in result.measured:
-        for name, found in ((row.kv_cache_dtype, row.drift), ("again", row.repeat)):
+        for name, found in ((row.kv_cache_dtype, row.drift), (f"{first} again", row.repeat)):
             if found is not None:
-                table.add_row(plain(f"{name} against {found.against}"), *_drift(found))
+                table.add_row(plain(name), *_drift(found))
     return table
 
 
 def _drift(found: Drift) -> tuple[str, ...]:
     whole = sum(at is None for at in found.diverged_at)
     return (
-        f"{share(found.same_share)} of {found.tokens}",
-        f"{whole} of {found.prompts}",
-        f"{share(found.same_top)} of {found.forced.positions}",
-        difference(found.forced, "mean"),
-        difference(found.forced, "max"),
+        share(found.same_share),
+        f"{whole}/{found.prompts}",
+        share(found.same_top),
+        f"{number(found.forced.mean)} / {number(found.forced.max)} nats",
     )

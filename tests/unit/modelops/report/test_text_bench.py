@@ -26,8 +26,9 @@ def test_the_page_shows_every_type_and_runs_nothing() -> None:
     assert "smol&lt;lm&gt;" in page
     assert REFUSED.replace("<only>", "&lt;only&gt;") in page
     assert page.count('<figure class="plot">') == 10
-    # The largest fills its bar, and half of it half.
+    # The largest fills its bar, and half of it half; a share is one of all.
     assert page.count('width: 100.00%"') >= 8
+    assert re.search(r'<span>fp8</span><div><i class="s1" style="width: 62\.50%"', page)
     assert re.search(r'<span>auto</span><div><i class="s0" style="width: 50\.\d\d%"', page)
     for text in ("93,206", "1,234.5", "98.8 %", "0.457", "13, –", "fp8 against auto"):
         assert text in page, text
@@ -39,11 +40,11 @@ def test_the_table_shows_what_the_page_does() -> None:
     assert "46,603" in text
     assert "93,206" in text
     assert "int8 refused: " + REFUSED[:40] in text
-    assert re.search(r"auto +16 +110\.0 +220\.0 +40\.0 +45\.5 +205 +12 +32 of 32", text)
-    assert re.search(
-        r"fp8 against auto +62\.5 % of 96 +1 of 2 +98\.8 % of 400 +0\.0123 +0\.457", text
-    )
-    assert re.search(r"again against auto +100\.0 % of 96 +2 of 2", text)
+    assert re.search(r"auto +16 +110 / 220 +40\.0 / 45\.5 +205 +12 +32/32", text)
+    assert re.search(r"fp8 +62\.5 % +1/2 +98\.8 % +0\.0123 / 0\.457 nats", text)
+    assert re.search(r"auto again +100\.0 % +2/2 +100\.0 % +0 / 0 nats", text)
+    tables = [line for line in text.splitlines() if re.match(r"(KV|beside|auto|fp8|int8) ", line)]
+    assert max(len(line.rstrip()) for line in tables if ": " not in line) < 80
     assert "report: reports/r/report.html" in text
 
 
@@ -81,7 +82,7 @@ def test_an_engine_that_failed_is_said_and_is_exit_1() -> None:
     assert "its log" in to_html(found)
     alone = result(broken)
     assert "Drift" not in to_html(alone)
-    assert "at a time" not in shown(alone)
+    assert "at once" not in shown(alone)
 
 
 def test_almost_all_is_not_all() -> None:
