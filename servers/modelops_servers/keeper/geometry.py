@@ -26,6 +26,8 @@ class Geometry:
     latent: bool
     alike: bool
     dtype: str | None
+    heads: int | None = None
+    """Those that ask; several may share one of ``kv_heads``."""
 
     def values_per_token(self, tensor_parallel: int, pipeline_parallel: int) -> int | None:
         """Return how many values one worker keeps for a token; None where it cannot be said."""
@@ -80,6 +82,7 @@ def geometry_of(config: dict[str, Any]) -> Geometry:
         latent=own.get("kv_lora_rank") is not None,
         alike=one_kind and not windows and not any("mamba" in k or "ssm" in k for k in own),
         dtype=dtype if isinstance(dtype, str) else None,
+        heads=heads,
     )
 
 

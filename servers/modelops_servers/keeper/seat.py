@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 from modelops.artifact import TEXT_FORMAT
 from modelops.config import ModelConfig
+from modelops.errors import MissingEnvironmentError
 from modelops_servers.keeper.vllm_command import Launch
 
 
@@ -24,20 +26,35 @@ class Vllm:
             MissingEnvironmentError: vLLM is not installed, or it or this machine lacks something
                 that was asked for.
         """
-        Vllm.launch(config, Path("engine.sock"))
+        _, lacking = Vllm._look(config, Path("engine.sock"))
+        if lacking is not None:
+            raise lacking
 
     @staticmethod
-    def launch(config: ModelConfig, socket: Path) -> Launch:
-        """Return how it would be started, to listen on ``socket``; raises as ``check``."""
+    def preview(config: ModelConfig, socket: Path) -> Launch:
+        """Return how it would be started, to listen on ``socket``; raises as ``check``.
+
+        Several workers may be meant for another machine: what this one lacks for them is a note.
+        """
+        how, lacking = Vllm._look(config, socket)
+        if lacking is None:
+            return how
+        hint = f" ({lacking.hint})" if lacking.hint else ""
+        return replace(how, notes=(f"it cannot start here: {lacking.message}{hint}", *how.notes))
+
+    @staticmethod
+    def _look(config: ModelConfig, socket: Path) -> tuple[Launch, MissingEnvironmentError | None]:
         from modelops.environments import find_environment
-        from modelops_servers.keeper import kv_cache
+        from modelops_servers.keeper import kv_cache, parallel
         from modelops_servers.keeper.geometry import read_geometry
         from modelops_servers.keeper.vllm_command import launch, options_of
 
         environment = find_environment(config.engine)
         assert config.source is not None  # noqa: S101 - the config sees to it
-        kv_cache.check(options_of(config), environment, read_geometry(config.source))
-        return launch(config, environment, socket)
+        options, geometry = options_of(config), read_geometry(config.source)
+        kv_cache.check(options, environment, geometry)
+        parallel.check(options, geometry)
+        return launch(config, environment, socket), parallel.lacking(options, environment)
 
 
 class OpenAIServer:

@@ -6,7 +6,7 @@ import difflib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ import platformdirs
 
 from modelops.config import ModelConfig, VllmOptions
 from modelops.errors import InputError, MissingEnvironmentError
-from modelops_servers.keeper import kv_cache
+from modelops_servers.keeper import kv_cache, parallel, ray_cluster
 from modelops_servers.keeper.leftovers import SUFFIX
 
 if TYPE_CHECKING:
@@ -46,11 +46,15 @@ _SET = {
 
 @dataclass(frozen=True)
 class Launch:
-    """How an engine is started; ``notes`` is what was decided for it."""
+    """How an engine is started; ``notes`` is what was decided for it.
+
+    ``environment`` is the whole of it; ``told`` is what of it is said to the engine here.
+    """
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
     notes: tuple[str, ...] = ()
+    told: Mapping[str, str] = field(default_factory=dict)
 
 
 def options_of(config: ModelConfig) -> VllmOptions:
@@ -73,6 +77,7 @@ def launch(
     """
     options = options_of(config)
     assert config.source is not None  # noqa: S101 - the config sees to it
+    base = os.environ if base is None else base
     notes: list[str] = []
     arguments = [
         "--model", str(config.source.absolute()),  # it runs in another folder
@@ -87,10 +92,15 @@ def launch(
     arguments += _cache_memory(options, environment, notes)
     _check_flags(arguments, environment)
     _check_engine_args(options.engine_args, environment)
+    told = {**_SET, **environment.variables, **_workers(options, environment, base, notes)}
+    kept = _kept(environment, socket, base)
+    if ray_cluster.ADDRESS in kept and "RAY_TMPDIR" in told:
+        told[ray_cluster.ADDRESS] = kept[ray_cluster.ADDRESS]
     return Launch(
         command=(str(environment.python), "-m", MODULE, *arguments, *options.engine_args),
-        environment=_variables(environment, socket, os.environ if base is None else base),
+        environment=kept | told,
         notes=tuple(notes),
+        told=told,
     )
 
 
@@ -130,15 +140,31 @@ def _typed(options: VllmOptions) -> list[str]:
     return told
 
 
+def _workers(
+    options: VllmOptions, environment: EngineEnvironment, base: Mapping[str, str], notes: list[str]
+) -> dict[str, str]:
+    """Return what the workers are told, where there are several."""
+    if options.distributed_executor_backend == "ray":
+        notes.append(ray_cluster.note(base, parallel.workers(options)))
+        return ray_cluster.variables(base)
+    cores = parallel.binding(options, environment, base)
+    if cores is None:
+        return {}
+    notes.append(f"each worker has cores of its own ({cores}): {parallel.BIND} gives others")
+    return {parallel.BIND: cores}
+
+
 def _cache_memory(
     options: VllmOptions, environment: EngineEnvironment, notes: list[str]
 ) -> list[str]:
     gib = options.kv_cache_gib
     if gib is None and environment.platform == "cpu" and options.gpu_memory_utilization is None:
         # vLLM would take nearly all memory of the machine, which others use as well.
-        gib = min(_CPU_CACHE_GIB, _CPU_CACHE_SHARE * available_gib())
+        workers = parallel.workers(options)
+        gib = min(_CPU_CACHE_GIB, _CPU_CACHE_SHARE * available_gib() / workers)
+        whose = "the KV cache" if workers == 1 else f"the KV cache of each of {workers} workers"
         notes.append(
-            f"the KV cache has {gib:.3g} GiB, at most a quarter of the memory that was free: "
+            f"{whose} has {gib:.3g} GiB, in all at most a quarter of the memory that was free: "
             "set kv_cache_gib for another size"
         )
     return [] if gib is None else ["--kv-cache-memory-bytes", str(int(gib * 2**30))]
@@ -178,9 +204,7 @@ def _check_engine_args(engine_args: Sequence[str], environment: EngineEnvironmen
         )
 
 
-def _variables(
-    environment: EngineEnvironment, socket: Path, base: Mapping[str, str]
-) -> dict[str, str]:
+def _kept(environment: EngineEnvironment, socket: Path, base: Mapping[str, str]) -> dict[str, str]:
     kept = {
         name: value
         for name, value in environment.environment(base).items()
@@ -192,4 +216,4 @@ def _variables(
         # What was compiled is worth keeping, and would otherwise be among the temporary files.
         cache = Path(platformdirs.user_cache_dir("modelops")) / "torchinductor"
         kept.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache))
-    return kept | _SET
+    return kept

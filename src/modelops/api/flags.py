@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -21,8 +22,17 @@ _PLACE: dict[str, tuple[str, ...]] = {
     "kv_cache_gib": ("options", "kv_cache_gib"),
     "max_model_len": ("options", "max_model_len"),
     "tensor_parallel_size": ("options", "tensor_parallel_size"),
+    "pipeline_parallel_size": ("options", "pipeline_parallel_size"),
+    "distributed_executor_backend": ("options", "distributed_executor_backend"),
+    "speculative": ("options", "speculative"),
     "enforce_eager": ("options", "enforce_eager"),
     "engine_arg": ("options", "engine_args"),
+}
+# What vLLM's own --speculative-config calls them.
+_SPECULATIVE = {
+    "num_speculative_tokens": "tokens",
+    "prompt_lookup_max": "lookup_max",
+    "prompt_lookup_min": "lookup_min",
 }
 _NAME = {there: name for name, there in _PLACE.items()}
 
@@ -40,8 +50,22 @@ def place(options: Mapping[str, Any]) -> dict[str, Any]:
         inner = placed
         for key in outer:
             inner = inner.setdefault(key, {})
-        inner[last] = value
+        inner[last] = _speculative(value) if name == "speculative" else value
     return placed
+
+
+def _speculative(value: str) -> object:
+    """Return what ``ngram``, or JSON with its settings, says in a configuration."""
+    if not value.lstrip().startswith("{"):
+        return {"method": value}
+    try:
+        said: dict[str, Any] = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"--speculative: {value[:64]!r} is no JSON",
+            hint="""--speculative ngram, or such as '{"method": "ngram", "tokens": 4}'""",
+        ) from error
+    return {_SPECULATIVE.get(key, key): given for key, given in said.items()}
 
 
 def validated(kind: type[_Model], fields: Mapping[str, Any]) -> _Model:
@@ -61,5 +85,13 @@ def _explain(error: ValidationError) -> str:
     for item in error.errors(include_url=False, include_input=False):
         there = tuple(part for part in item["loc"] if isinstance(part, str))
         what = item["msg"].removeprefix("Value error, ").removeprefix("Input ")
-        said.append(f"{flag(_NAME.get(there, '_'.join(there)))}: {what}" if there else what)
+        said.append(f"{_flag_of(there)}: {what}" if there else what)
     return "; ".join(said)
+
+
+def _flag_of(there: tuple[str, ...]) -> str:
+    """Return the flag that says what stands ``there``, and the key inside its value."""
+    for end in range(len(there), 0, -1):
+        if name := _NAME.get(there[:end]):
+            return ": ".join((flag(name), *there[end:]))
+    return flag("_".join(there))

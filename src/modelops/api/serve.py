@@ -61,10 +61,15 @@ class ServeRequest(Frozen):
 
 
 class PlannedModel(ModelConfig):
-    """A model's resolved config, which version it is, and how a server of its own is started."""
+    """A model's resolved config, which version it is, and how a server of its own is started.
+
+    ``variables`` is what its environment has besides, ``notes`` what was decided for it.
+    """
 
     version: str
     command: tuple[str, ...] = ()
+    variables: dict[str, str] = Field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 class ServePlan(Frozen):
@@ -100,13 +105,16 @@ def serve(
     config = resolve(request, progress)
     if not request.dry_run:
         registry.load(_GATEWAY, extra="serve")(config, progress, on_ready)
-    return plan(config, _commands(config) if request.dry_run else {})
+    return plan(config, _launches(config) if request.dry_run else {})
 
 
 def plan(
-    config: GatewayConfig, commands: Mapping[int, tuple[str, ...]] = MappingProxyType({})
+    config: GatewayConfig, launches: Mapping[int, Mapping[str, Any]] = MappingProxyType({})
 ) -> ServePlan:
-    """Return what ``config`` serves, without its keys; ``commands`` by the model's index."""
+    """Return what ``config`` serves, without its keys.
+
+    ``launches`` has ``command``, ``variables`` and ``notes`` by the model's index.
+    """
     server = config.server
     return ServePlan(
         host=server.host,
@@ -118,15 +126,13 @@ def plan(
         drain_seconds=server.drain_seconds,
         limits=config.limits,
         models=tuple(
-            PlannedModel(
-                version=str(version(model)), command=commands.get(index, ()), **dict(model)
-            )
+            PlannedModel(version=str(version(model)), **launches.get(index, {}), **dict(model))
             for index, model in enumerate(config.models)
         ),
     )
 
 
-def _commands(config: GatewayConfig) -> dict[int, tuple[str, ...]]:
+def _launches(config: GatewayConfig) -> dict[int, dict[str, Any]]:
     """Return how engines that are servers of their own would be started.
 
     Raises:
@@ -134,11 +140,14 @@ def _commands(config: GatewayConfig) -> dict[int, tuple[str, ...]]:
     """
     found = {}
     for index, model in enumerate(config.models):
-        if model.is_server:
-            engine = registry.resolve("engines", model.engine)
+        if not model.is_server:
+            continue
+        engine = registry.resolve("engines", model.engine)
+        if model.url is not None:
             engine.check(model)
-            if model.url is None:
-                found[index] = engine.launch(model, _SOCKET).command
+            continue
+        how = engine.preview(model, _SOCKET)
+        found[index] = {"command": how.command, "variables": how.told, "notes": how.notes}
     return found
 
 

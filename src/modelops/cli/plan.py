@@ -23,15 +23,18 @@ def show_plan(plan: ServePlan) -> RenderableType:
         _what(plan),
         Text(),
         _how(plan),
-        *_commands(plan),
+        *_launches(plan),
     )
 
 
-def _commands(plan: ServePlan) -> Iterator[Text]:
+def _launches(plan: ServePlan) -> Iterator[Text]:
     for model in plan.models:
         if model.command:
+            variables = [f"{name}={shlex.quote(value)}" for name, value in model.variables.items()]
+            lines = [f"{model.name} is started by:", *(f"  {v} \\" for v in variables)]
+            lines += [f"  {shlex.join(model.command)}", *(f"note: {note}" for note in model.notes)]
             yield Text()
-            yield plain(f"{model.name} is started by:\n  {shlex.join(model.command)}")
+            yield plain("\n".join(lines))
 
 
 def _gateway(plan: ServePlan) -> Table:

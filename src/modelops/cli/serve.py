@@ -130,6 +130,26 @@ def serve(
     tensor_parallel_size: Annotated[
         int, typer.Option(help="Devices that share each layer.", rich_help_panel=_VLLM)
     ] = 1,
+    pipeline_parallel_size: Annotated[
+        int,
+        typer.Option(help="Devices that the layers are divided among.", rich_help_panel=_VLLM),
+    ] = 1,
+    distributed_executor_backend: Annotated[
+        str | None,
+        typer.Option(
+            help="What starts the workers: mp or ray. Default: vLLM's choice.",
+            show_default=False,
+            rich_help_panel=_VLLM,
+        ),
+    ] = None,
+    speculative: Annotated[
+        str | None,
+        typer.Option(
+            help='Speculative decoding: ngram, or JSON such as {"method": "ngram", "tokens": 4}.',
+            show_default=False,
+            rich_help_panel=_VLLM,
+        ),
+    ] = None,
     enforce_eager: Annotated[
         bool,
         typer.Option(
@@ -215,6 +235,8 @@ def serve(
 
         modelops serve artifacts/smollm2 --engine vllm --kv-cache-dtype fp8
 
+        modelops serve artifacts/smollm2 --engine vllm --speculative ngram --dry-run
+
         modelops serve hf://HuggingFaceTB/SmolLM2-135M-Instruct@main --engine vllm
 
         modelops serve --config modelops.yaml --fronts 4
@@ -241,6 +263,9 @@ def serve(
         "kv_cache_gib": kv_cache_gib,
         "max_model_len": max_model_len,
         "tensor_parallel_size": tensor_parallel_size,
+        "pipeline_parallel_size": pipeline_parallel_size,
+        "distributed_executor_backend": distributed_executor_backend,
+        "speculative": speculative,
         "enforce_eager": enforce_eager,
         "engine_arg": engine_arg,
     }

@@ -176,7 +176,7 @@ def test_a_plain_models_geometry() -> None:
     found = geometry_of(
         {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 4, "dtype": "float16"}
     )
-    assert found == Geometry(2, 4, 32, latent=False, alike=True, dtype="float16")
+    assert found == Geometry(2, 4, 32, latent=False, alike=True, dtype="float16", heads=4)
 
 
 @pytest.mark.parametrize(
