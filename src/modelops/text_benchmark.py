@@ -32,7 +32,7 @@ class TextBenchRequest(Frozen):
     requests: int | None = Field(default=None, ge=1, le=100_000)
     input_tokens: int = Field(default=256, ge=16, le=1_000_000)
     output_tokens: int = Field(default=128, ge=8, le=1_000_000)
-    kv_cache_gib: float | None = Field(default=None, gt=0)
+    kv_cache_gib: float | None = Field(default=None, gt=0, le=1024)
     options: VllmOptions = VllmOptions()
     output: Path | None = None
 

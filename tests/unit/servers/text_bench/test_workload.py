@@ -13,7 +13,7 @@ from modelops.errors import InputError, MissingEnvironmentError
 from modelops.text_benchmark import TextBenchRequest
 from modelops_servers.keeper.client import EngineClient
 from modelops_servers.keeper.geometry import Geometry
-from modelops_servers.keeper.vllm_metrics import Reading, read_counter
+from modelops_servers.keeper.vllm_metrics import read_counter
 from modelops_servers.text_bench.passages import PASSAGES
 from modelops_servers.text_bench.workload import Prompts, Workload, cache_bytes, plan, room
 
@@ -24,10 +24,6 @@ def workload(platform: str = "cpu", **asked: object) -> Workload:
     return plan(TextBenchRequest.model_validate({"artifact": Path("m"), **asked}), platform)
 
 
-def reading(tokens: int, block: int) -> Reading:
-    return Reading(0, 0, (), {"kv_cache_size_tokens": str(tokens), "block_size": str(block)})
-
-
 @pytest.mark.parametrize(("platform", "block"), [("cuda", 16), ("cpu", 128)])
 @pytest.mark.parametrize("concurrency", [1, 2, 3, 8, 64])
 @pytest.mark.parametrize(("prompt", "answer"), [(256, 128), (128, 64), (1024, 128), (16, 512)])
@@ -35,7 +31,7 @@ def test_in_bf16_the_few_fit_and_the_crowd_does_not(
     platform: str, block: int, concurrency: int, prompt: int, answer: int
 ) -> None:
     work = workload(platform, concurrency=concurrency, input_tokens=prompt, output_tokens=answer)
-    there = room(reading(work.cache_tokens, block))
+    there = room(work.cache_tokens, block)
     assert there is not None
     longest = -(-(prompt + answer) // block) * block
     assert concurrency * longest <= there
@@ -45,8 +41,7 @@ def test_in_bf16_the_few_fit_and_the_crowd_does_not(
 
 def test_one_byte_a_value_holds_the_crowd_that_two_do_not() -> None:
     work = workload("cuda")
-    in_int8 = reading(int(work.cache_tokens * 2 / (1 + 4 / 64)) // 16 * 16, 16)
-    there = room(in_int8)
+    there = room(int(work.cache_tokens * 2 / (1 + 4 / 64)) // 16 * 16, 16)
     assert there is not None
     assert work.crowd == 16
     # All sixteen begin, and grow to their end.
@@ -56,7 +51,7 @@ def test_one_byte_a_value_holds_the_crowd_that_two_do_not() -> None:
 def test_who_finds_no_room_for_a_prompt_waits_and_pushes_nobody_out() -> None:
     """Short requests that never grow beyond their first block are queued, not preempted."""
     work = workload(concurrency=2, input_tokens=64, output_tokens=32)
-    there = room(reading(work.cache_tokens, 128))
+    there = room(work.cache_tokens, 128)
     assert there == 256
     assert work.grown_tokens(work.crowd, 128, there) == 256
 
@@ -68,7 +63,8 @@ def test_a_block_size_that_is_asked_for_counts() -> None:
 
 
 def test_what_the_engine_does_not_say_is_unknown() -> None:
-    assert room(Reading(0, 0, (), {})) is None
+    assert room(None, 16) is None
+    assert room(1024, None) is None
 
 
 def test_the_cache_is_sized_by_the_models_configuration() -> None:
