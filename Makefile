@@ -13,7 +13,7 @@ demo: venv ## Export, verify, serve and load-test a real model, from nothing
 
 test: venv ## Run every test that needs no GPU (ARGS="-k name" narrows it)
 	@echo "Running the tests that need no GPU."
-	@$(BIN)/python -m pytest -m "not gpu and not cuda_wheel" $(ARGS)
+	@bash scripts/run_tests.sh $(ARGS)
 
 lint: venv ## Check style, types and the import contracts
 	$(BIN)/ruff check .

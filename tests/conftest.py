@@ -13,6 +13,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from modelops import folder_lock
+from modelops.artifact.store import versions
+
 # A slow machine is no bug of the code under test.
 hypothesis.settings.register_profile("modelops", deadline=None)
 hypothesis.settings.load_profile("modelops")
@@ -73,21 +76,35 @@ def smollm2() -> Path:
 
 
 @pytest.fixture(scope="session")
-def smollm2_artifact(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return SmolLM2 exported for text engines by the real command, once for the whole run."""
-    target = tmp_path_factory.mktemp("artifacts") / "smollm2"
-    command = [sys.executable, "-m", "modelops", "export", str(smollm2), "--to", "vllm"]
-    subprocess.run([*command, "-o", str(target)], check=True, timeout=600)
-    return target
+def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return where artifacts of real models are: of the whole run, where a run is several."""
+    given = os.environ.get("MODELOPS_TEST_ARTIFACTS")
+    return tmp_path_factory.mktemp("artifacts") if given is None else Path(given)
 
 
 @pytest.fixture(scope="session")
-def minilm_artifact(minilm: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def smollm2_artifact(smollm2: Path, artifacts: Path) -> Path:
+    """Return SmolLM2 exported for text engines by the real command, once for the whole run."""
+    return _export(artifacts / "smollm2", str(smollm2), "--to", "vllm")
+
+
+@pytest.fixture(scope="session")
+def minilm_artifact(minilm: Path, artifacts: Path) -> Path:
     """Return all-MiniLM-L6-v2 exported to ONNX by the real command, once for the whole run."""
-    target = tmp_path_factory.mktemp("artifacts") / "minilm"
-    command = [sys.executable, "-m", "modelops", "export", str(minilm), "--to", "onnx"]
-    options = ["-o", str(target), "--memory-budget", "64MiB"]
-    subprocess.run([*command, *options], check=True, timeout=280)
+    options = ("--to", "onnx", "--memory-budget", "64MiB")
+    return _export(artifacts / "minilm", str(minilm), *options)
+
+
+def _export(target: Path, *arguments: str) -> Path:
+    lock = folder_lock.acquire(
+        target.with_suffix(".lock"), prepare=lambda: None, waiting=lambda: None
+    )
+    try:
+        if not versions(target):
+            command = [sys.executable, "-m", "modelops", "export", *arguments]
+            subprocess.run([*command, "-o", str(target)], check=True, timeout=900)
+    finally:
+        os.close(lock)
     return target
 
 

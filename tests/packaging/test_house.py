@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,16 @@ def test_the_public_names_are_those_agreed() -> None:
     if os.environ.get("MODELOPS_UPDATE_GOLDEN") == "1":
         _GOLDEN.write_text(public_api())
     assert public_api() == _GOLDEN.read_text()
+
+
+def test_make_test_runs_every_test_once() -> None:
+    """But those for a GPU, which have a target of their own."""
+    script = (REPOSITORY / "scripts" / "run_tests.sh").read_text()
+    folders = re.findall(r"tests/[\w/]+", script)
+    for path in (REPOSITORY / "tests").rglob("test_*.py"):
+        name = path.relative_to(REPOSITORY).as_posix()
+        times = sum(name.startswith(f"{folder}/") for folder in folders)
+        assert times == (0 if name.startswith("tests/gpu/") else 1), name
 
 
 def test_no_file_has_a_name_without_a_meaning() -> None:
