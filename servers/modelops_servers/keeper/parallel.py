@@ -71,6 +71,13 @@ def lacking(
             f"worker of this {this} can propose tokens, and the others fail",
             hint="tensor_parallel_size goes with it",
         )
+    if options.enforce_eager and options.pipeline_parallel_size > 1:
+        return MissingEnvironmentError(
+            f"enforce_eager does not go with pipeline_parallel_size on CPUs: this {this} makes "
+            "room for what one worker hands to the next only while it compiles, and fails at its "
+            "first token",
+            hint="leave enforce_eager out; tensor_parallel_size goes with it",
+        )
     there = usable_cores() if cores is None else cores
     if BIND not in base and count > len(there):
         return MissingEnvironmentError(

@@ -67,6 +67,15 @@ def test_on_cpus_speculation_goes_with_tensor_but_not_with_pipeline_parallel(
     assert "speculative decoding does not go with pipeline_parallel_size" in found.message
 
 
+def test_on_cpus_stages_have_to_be_compiled(environment: MakeEnvironment) -> None:
+    eager = options(pipeline_parallel_size=2, enforce_eager=True)
+    found = parallel.lacking(eager, environment("cpu"), {}, range(8))
+    assert "enforce_eager does not go with pipeline_parallel_size" in str(found)
+    assert parallel.lacking(eager, environment("cuda"), {}, range(8)) is None
+    compiled = options(pipeline_parallel_size=2)
+    assert parallel.lacking(compiled, environment("cpu"), {}, range(8)) is None
+
+
 @pytest.mark.parametrize(
     ("count", "cores", "expected"),
     [
