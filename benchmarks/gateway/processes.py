@@ -45,9 +45,11 @@ class Running:
                 start_new_session=True,
             )
 
-    def wait(self, path: str, body: Body) -> None:
-        """Return once a real request is answered."""
-        end = time.monotonic() + _START_SECONDS
+    def wait(
+        self, path: str, body: Body, *, seconds: float = _START_SECONDS, pause: float = 0.1
+    ) -> None:
+        """Return once a real request is answered; ask again after each ``pause``."""
+        end = time.monotonic() + seconds
         while True:
             try:
                 self.post(path, body)
@@ -56,7 +58,7 @@ class Running:
                     self.stop()
                     tail = self._log.read_text(errors="replace")[-2000:]
                     raise SystemExit(f"{self.name} did not start: {error}\n{tail}") from None
-                time.sleep(0.1)
+                time.sleep(pause)
             else:
                 return
 

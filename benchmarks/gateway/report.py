@@ -107,7 +107,7 @@ def table_of(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=None)
     table.padding = (0, 2, 0, 0)
     for column in columns:
-        words = column in ("contender", "target", "model", "", "what")
+        words = column in ("contender", "target", "model", "", "what", "figure")
         table.add_column(column, justify="left" if words else "right", no_wrap=words)
     return table
 

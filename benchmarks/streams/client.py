@@ -23,6 +23,7 @@ class Stream:
     """One answer: its pieces, and when each was there; seconds of ``time.perf_counter``."""
 
     began: float = 0.0
+    """Just before the request's bytes were written."""
     pieces: list[bytes] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
 
@@ -49,46 +50,71 @@ class _Reader(asyncio.Protocol):
             return
         stream.times.append(now)
         stream.pieces.append(data)
-        self._tail = data[-len(_END) :] if len(data) >= len(_END) else (self._tail + data)[-7:]
+        self._tail = (self._tail + data[-len(_END) :])[-len(_END) :]
         if self._tail == _END and not self.over.done():
             self.over.set_result(None)
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if not self.over.done():
-            self._fail(f"the answer was cut after {len(self.stream.pieces)} pieces: {exc}")
+        self._fail(f"the answer was cut after {len(self.stream.pieces)} pieces: {exc}")
 
     def _fail(self, why: str) -> None:
         if not self.over.done():
             self.over.set_exception(RuntimeError(why))
-        self.transport.abort()
+            self.transport.abort()
 
 
-async def _ask(address: Address, requests: Sequence[bytes]) -> list[Stream]:
+async def _connect(address: Address) -> _Reader:
     loop = asyncio.get_running_loop()
 
     def reader() -> _Reader:
         return _Reader(loop)
 
-    made = []
-    for _ in requests:
-        if isinstance(address, int):
-            made.append((await loop.create_connection(reader, "127.0.0.1", address))[1])
-        else:
-            made.append((await loop.create_unix_connection(reader, address))[1])
-    for one, request in zip(made, requests, strict=True):
-        one.stream.began = time.perf_counter()
-        one.transport.write(request)
+    if isinstance(address, int):
+        return (await loop.create_connection(reader, "127.0.0.1", address))[1]
+    return (await loop.create_unix_connection(reader, address))[1]
+
+
+async def _read(reader: _Reader, request: bytes) -> Stream:
+    reader.stream.began = time.perf_counter()
+    reader.transport.write(request)
+    await reader.over
+    return reader.stream
+
+
+async def _all(address: Address, requests: Sequence[bytes]) -> list[Stream]:
     async with asyncio.timeout(_TIMEOUT_SECONDS):
-        await asyncio.gather(*(one.over for one in made))
-    return [one.stream for one in made]
+        readers = [await _connect(address) for _ in requests]
+        return await asyncio.gather(*map(_read, readers, requests))
 
 
-def ask(address: Address, requests: Sequence[bytes]) -> list[Stream]:
+async def _clients(
+    address: Address, requests: Sequence[bytes], each: int, stagger: float
+) -> list[Stream]:
+    async def client(number: int) -> list[Stream]:
+        await asyncio.sleep(number * stagger)
+        return [await _read(await _connect(address), requests[number]) for _ in range(each)]
+
+    async with asyncio.timeout(_TIMEOUT_SECONDS):
+        found = await asyncio.gather(*map(client, range(len(requests))))
+    return [stream for streams in found for stream in streams]
+
+
+def ask_at_once(address: Address, requests: Sequence[bytes]) -> list[Stream]:
     """Connect, send all requests at once, and return the whole answers.
 
     Raises:
         RuntimeError: one was not answered with 200, or was cut.
         TimeoutError: it took too long.
     """
-    return uvloop.run(_ask(address, requests))
+    return uvloop.run(_all(address, requests))
+
+
+def ask_by_turns(
+    address: Address, requests: Sequence[bytes], *, each: int, stagger: float
+) -> list[Stream]:
+    """Let a client for each request ask ``each`` times, one after another.
+
+    The clients begin ``stagger`` seconds apart. Raises as ``ask_at_once``.
+    """
+    return uvloop.run(_clients(address, requests, each, stagger))
