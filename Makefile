@@ -25,13 +25,15 @@ format: venv ## Format the code and mend what can be mended
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: venv ## Measure export, inference and the gateway beside their peers (20 minutes)
+bench: venv ## Measure export, inference and the gateway beside their peers (40 minutes)
 	@echo "Measuring; keep the machine idle. Results go to benchmarks/results/."
 	$(BIN)/python benchmarks/bench_export.py
 	$(BIN)/python benchmarks/bench_inference.py
 	$(BIN)/python benchmarks/bench_gateway.py
 	$(BIN)/python benchmarks/bench_stages.py
 	$(BIN)/python benchmarks/bench_tensors.py
+	$(BIN)/python benchmarks/bench_stream.py
+	$(BIN)/python benchmarks/bench_vllm.py
 	$(BIN)/python benchmarks/soak.py
 
 locks: venv ## Renew the locked versions of the engine environments (needs the network)
