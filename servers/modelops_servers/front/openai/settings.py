@@ -26,7 +26,5 @@ class UpstreamSettings:
     keep_alive_seconds: float = 3.0
     """How long an idle connection is kept: shorter than servers do, whose usual is 5 s, or one is
     used that the engine is just closing."""
-    connections: int = 0
-    """Most connections at once, as many as requests are admitted; 0 is without bound."""
     read_bytes: int = 64 * 1024
     """How much of an answer may wait for a slow client, roughly: twice that, and one read."""

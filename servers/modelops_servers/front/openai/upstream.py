@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import math
 import time
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 
-import aiohttp
-from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from modelops.errors import DeadlineError, EngineError, ModelopsError, NotReadyError
+from modelops_servers.front.openai.connection import BrokenError, Connection
 from modelops_servers.front.openai.headers import RawHeaders
+from modelops_servers.front.openai.pool import Pool
 from modelops_servers.front.openai.settings import UpstreamSettings
 
-# aiohttp sends a larger body in pieces, from a file-like object.
-_IN_PIECES_BYTES = 256 * 1024
 _API = "/v1"
 _LOOK_SECONDS = 0.5
 _GRAIN_SECONDS = 0.002  # a timer's
-# aiohttp says RuntimeError where a connection is gone that ended in no known way.
-_FAILURES = (aiohttp.ClientError, HttpProcessingError, OSError, RuntimeError)
 
 
 class Upstream:
@@ -43,10 +38,10 @@ class Upstream:
     ) -> None:
         """``url`` with or without its ``/v1``; with a ``socket`` it only names the host."""
         self.settings = settings or UpstreamSettings()
-        self._root = url.rstrip("/").removesuffix(_API)
-        self._socket = socket
-        self._headers = {} if key is None else {"authorization": f"Bearer {key}"}
-        self._session: aiohttp.ClientSession | None = None
+        root = URL(url.rstrip("/").removesuffix(_API))
+        self._path = root.raw_path.rstrip("/").encode()
+        self._told = _told(root, key)
+        self._pool = Pool(root, socket, self.settings)
         self._open: set[Answer] = set()
 
     @property
@@ -79,27 +74,20 @@ class Upstream:
         now = time.monotonic()
         deadline = min(deadline, now + known.total_seconds)
         first_by = min(deadline, now + known.first_byte_seconds) if streams else deadline
-        wait = first_by - now
-        told = {**(headers or {}), **self._headers}
+        head = self._head(method, path, headers or {}, len(body))
         try:
-            async with asyncio.timeout(wait):
-                response = await self._request(method, path, told, body)
-        except aiohttp.ConnectionTimeoutError as error:
-            raise NotReadyError(
-                f"the engine accepts no connection within {known.connect_seconds:g} s"
-            ) from error
+            async with asyncio.timeout(first_by - now):
+                connection = await self._answered(head, body)
         except TimeoutError as error:
-            raise DeadlineError(f"the engine sent nothing within {wait:.3g} s") from error
-        except aiohttp.ClientConnectorError as error:
-            raise NotReadyError(f"the engine cannot be reached: {error.strerror}") from error
-        except _FAILURES as error:
-            raise EngineError(f"the engine ended before it answered ({_said(error)})") from error
-        answer = Answer(response, first_by, deadline, known.idle_seconds, self._open.discard)
+            raise DeadlineError(f"the engine sent nothing within {first_by - now:.3g} s") from error
+        except BrokenError as error:
+            raise EngineError(f"the engine ended before it answered ({error})") from error
+        answer = Answer(connection, first_by, deadline, known.idle_seconds, self._ended)
         self._open.add(answer)
-        if 300 <= response.status < 400:
+        if 300 <= answer.status < 400:
             answer.abort()
             raise EngineError(
-                f"the engine answered with a redirect ({response.status}), which is not followed"
+                f"the engine answered with a redirect ({answer.status}), which is not followed"
             )
         return answer
 
@@ -111,60 +99,40 @@ class Upstream:
     async def close(self) -> None:
         """Close every connection."""
         self.abandon(NotReadyError("the engine was let go"))
-        if self._session is not None:
-            await self._session.close()
+        self._pool.close()
+        await asyncio.sleep(0)  # the transports end in the loop's next turn
 
-    async def _request(
-        self, method: str, path: str, headers: dict[str, str], body: bytes | memoryview
-    ) -> aiohttp.ClientResponse:
-        if self._session is None:
-            self._session = self._connect()
-        how = SimpleNamespace(reused=False)
-        url = URL(self._root + path, encoded=True)
+    async def _answered(self, head: bytes, body: bytes | memoryview) -> Connection:
+        """Send a request; return its connection once the answer's head is there."""
+        connection = await self._pool.take()
         while True:
-            data = io.BytesIO(body) if len(body) > _IN_PIECES_BYTES else body or None
             try:
-                return await self._session.request(
-                    method, url, headers=headers, data=data, trace_request_ctx=how,
-                    allow_redirects=False,
-                )  # fmt: skip
-            except aiohttp.ServerTimeoutError:
-                raise
-            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+                connection.send(head, body)
+                await connection.head()
+                return connection
+            except BrokenError:
                 # An idle connection may close under a request, which then nobody has begun.
-                if not how.reused:
+                if not (connection.reused and connection.untouched):
                     raise
-                how.reused = False
+            except BaseException:
+                connection.abort()
+                raise
+            connection = await self._pool.connect()
 
-    def _connect(self) -> aiohttp.ClientSession:
-        known = self.settings
-        connector: aiohttp.BaseConnector
-        if self._socket is not None:
-            connector = aiohttp.UnixConnector(
-                str(self._socket),
-                limit=known.connections,
-                keepalive_timeout=known.keep_alive_seconds,
-            )
-        else:
-            connector = aiohttp.TCPConnector(
-                limit=known.connections,
-                keepalive_timeout=known.keep_alive_seconds,
-                ttl_dns_cache=30,
-            )
-        traces = aiohttp.TraceConfig()
-        traces.on_connection_reuseconn.append(_note_reuse)
-        return aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            trust_env=False,
-            skip_auto_headers=("user-agent", "accept", "accept-encoding", "content-type"),
-            timeout=aiohttp.ClientTimeout(
-                total=None, sock_connect=known.connect_seconds, sock_read=None
-            ),
-            trace_configs=[traces],
-            read_bufsize=known.read_bytes,
-        )
+    def _head(self, method: str, path: str, headers: Mapping[str, str], size: int) -> bytes:
+        told = [f"{name}: {value}\r\n" for name, value in headers.items()]
+        if size or method != "GET":
+            told.append(f"content-length: {size}\r\n")
+        lines = "".join(told)
+        if lines.count("\n") != len(told) or lines.count("\r") != len(told):
+            raise ValueError("a header of the request holds a line break")
+        return b"%s %s%s HTTP/1.1\r\n%s%s\r\n" % (
+            method.encode(), self._path, path.encode(), self._told, lines.encode("latin-1"),
+        )  # fmt: skip
+
+    def _ended(self, answer: Answer, connection: Connection) -> None:
+        self._open.discard(answer)
+        self._pool.give(connection)
 
 
 class Answer:
@@ -174,23 +142,22 @@ class Answer:
     """
 
     __slots__ = (
-        "_began", "_content", "_deadline", "_ended", "_first_by", "_idle_seconds", "_loop",
-        "_on_end", "_response", "_timer", "_waiting", "_why", "headers", "status",
+        "_began", "_connection", "_deadline", "_ended", "_first_by", "_idle_seconds", "_loop",
+        "_on_end", "_timer", "_waiting", "_why", "headers", "status",
     )  # fmt: skip
 
     def __init__(
         self,
-        response: aiohttp.ClientResponse,
+        connection: Connection,
         first_by: float,
         deadline: float,
         idle_seconds: float,
-        on_end: Callable[[Answer], None],
+        on_end: Callable[[Answer, Connection], None],
     ) -> None:
         """``first_by`` and ``deadline`` are on ``time.monotonic``'s clock."""
-        self.status = response.status
-        self.headers: RawHeaders = tuple((n.lower(), v) for n, v in response.raw_headers)
-        self._response = response
-        self._content = response.content
+        self.status = connection.status
+        self.headers: RawHeaders = connection.headers
+        self._connection = connection
         self._first_by = first_by
         self._deadline = deadline
         self._idle_seconds = idle_seconds
@@ -215,9 +182,14 @@ class Answer:
         if self._timer is None:
             self._look()
         try:
-            chunk = await self._content.readany()
-        except _FAILURES as error:
-            return self._rest(error)
+            chunk = await self._connection.read()
+        except BrokenError as error:
+            if self._why is None:
+                where = "in the middle of its answer" if self._began else "before the first byte"
+                self._why = EngineError(f"the engine failed {where} ({error})")
+                self._why.__cause__ = error
+            self._end()
+            raise self._why from self._why.__cause__
         self._waiting = math.inf
         if chunk:
             self._began = True
@@ -246,35 +218,17 @@ class Answer:
         if self._ended:
             return
         self._why = error or EngineError("the answer was given up")
+        self._connection.abort()
         self._end()
-        connection = self._response.connection
-        if connection is not None and connection.transport is not None:
-            # close() would first send what the engine has not read of a request.
-            connection.transport.abort()
-        self._response.close()
 
     def _end(self) -> None:
+        if self._ended:
+            return
         self._ended = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._on_end(self)
-
-    def _rest(self, error: Exception) -> bytes:
-        """Return what had come before the connection broke; once there is nothing more, raise."""
-        if self._why is None:
-            self._content.set_exception(None)  # type: ignore[arg-type]  # or it gives nothing away
-            left = self._content.read_nowait()
-            self._content.set_exception(error)
-            self._began = self._began or bool(left)
-            where = "in the middle of its answer" if self._began else "before the first byte"
-            self._why = EngineError(f"the engine failed {where} ({_said(error)})")
-            self._why.__cause__ = error
-            if left:
-                return left
-        self._end()
-        self._response.close()
-        raise self._why
+        self._on_end(self, self._connection)
 
     def _look(self) -> None:
         """Give up an answer that is overdue; else look again when it could be."""
@@ -283,12 +237,7 @@ class Answer:
         if self._began:
             # Where nobody waits, the next wait has not even begun.
             by = min(self._deadline, min(now, self._waiting) + self._idle_seconds)
-        connection = self._response.connection
-        protocol = None if connection is None else connection.protocol
-        if protocol is not None and not protocol.is_connected():
-            # Where the framing of a body makes no sense, nobody else tells who waits for more.
-            self._content.set_exception(aiohttp.ClientPayloadError("what it sent is no HTTP"))
-        elif by > now:
+        if by > now:
             wait = min(max(by - now, _GRAIN_SECONDS), _LOOK_SECONDS)
             self._timer = self._loop.call_later(wait, self._look)
         elif now >= self._deadline:
@@ -298,13 +247,13 @@ class Answer:
             self.abort(DeadlineError(f"the engine sent nothing {what}"))
 
 
-async def _note_reuse(
-    session: aiohttp.ClientSession,  # noqa: ARG001
-    context: SimpleNamespace,
-    params: aiohttp.TraceConnectionReuseconnParams,  # noqa: ARG001
-) -> None:
-    context.trace_request_ctx.reused = True
-
-
-def _said(error: BaseException) -> str:
-    return str(error)[:256] or type(error).__name__
+def _told(root: URL, key: str | None) -> bytes:
+    """Return the headers of every request."""
+    host = root.raw_authority.rpartition("@")[2]
+    lines = [f"host: {host}"]
+    if key is not None:
+        lines.append(f"authorization: Bearer {key}")
+    elif root.raw_user is not None:
+        pair = f"{root.user or ''}:{root.password or ''}"
+        lines.append(f"authorization: Basic {b64encode(pair.encode()).decode()}")
+    return "".join(f"{line}\r\n" for line in lines).encode()

@@ -32,7 +32,7 @@ from text_models import CHAT, ask, body, error_of, request, stage
 def test_a_front_without_a_text_model_loads_no_client() -> None:
     code = (
         "import sys, modelops_servers.front.app, modelops_servers.front.openai.endpoint; "
-        "print('aiohttp' in sys.modules)"
+        "print('modelops_servers.front.openai.upstream' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
