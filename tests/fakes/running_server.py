@@ -110,7 +110,9 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "modelops", "serve", *arguments]
 
 
-def start(*arguments: str, env: dict[str, str] | None = None) -> Server:
+def start(
+    *arguments: str, env: dict[str, str] | None = None, seconds: float = START_SECONDS
+) -> Server:
     """Start a server on a free port and wait until it says that it is ready."""
     process = subprocess.Popen(
         command(*arguments, "--port", "0", "--json"),
@@ -124,7 +126,7 @@ def start(*arguments: str, env: dict[str, str] | None = None) -> Server:
     assert process.stdout is not None
     reader = threading.Thread(target=log.extend, args=(process.stderr,), daemon=True)
     reader.start()
-    watchdog = threading.Timer(START_SECONDS, process.kill)
+    watchdog = threading.Timer(seconds, process.kill)
     watchdog.start()
     line = process.stdout.readline()
     watchdog.cancel()
