@@ -4,7 +4,10 @@
 socket and to the gateway by turns, 1, 8 and 32 streams, and what is compared are turns of the same
 round. On a machine whose engine takes all cores its own noise is many times what the gateway adds:
 so the same is also measured with a scripted upstream that sends a token every 10 ms, where the
-little that is added can be seen. Each figure comes with the interval that its rounds leave open.
+little that is added can be seen. The clients keep their connections, as the pools of `openai`,
+LiteLLM and LangChain do; a second table has a new connection for each stream (the gateway keeps its
+own to the engine either way), whose making is not counted, but what a server does with a new one
+is. Each figure comes with the interval that its rounds leave open.
 """
 
 from __future__ import annotations
@@ -33,17 +36,18 @@ _CLOCK = Script(50, 1, 20_000, 10_000)
 _CLOCK_SECONDS = 0.52
 _CLOCK_ROUNDS = 12
 _STAGGER_SECONDS = 0.05
+_CONNECTIONS = ("kept", "new")
 _START_SECONDS = 600
 
 
-def on_a_clock(levels: list[int], quick: bool) -> dict[int, list[Found]]:
-    """Measure with the scripted upstream."""
+def on_a_clock(levels: list[int], rounds: int, *, keep: bool) -> dict[int, list[Found]]:
+    """Measure with the scripted upstream; clients ``keep`` their connections or make new ones."""
     found = {}
     upstream = scripted()
     try:
         gateway = next(c for c in everyone() if c.name == GATEWAY).start(upstream.url)
         try:
-            asked = request(_CLOCK.body)
+            asked = request(_CLOCK.body, keep=keep)
             for level in levels:
                 found[level] = judge(
                     rounds_of(
@@ -53,8 +57,9 @@ def on_a_clock(levels: list[int], quick: bool) -> dict[int, list[Found]]:
                         each=2,
                         # Spread over one stream's length: those who ask together wait in line.
                         stagger=_CLOCK_SECONDS / level,
-                        rounds=1 if quick else _CLOCK_ROUNDS,
+                        rounds=rounds,
                         check=_numbered,
+                        keep=keep,
                     )
                 )
         finally:
@@ -95,11 +100,12 @@ def with_the_engine(artifact: Path, levels: list[int], quick: bool) -> dict[int,
                 rounds_of(
                     socket,
                     port,
-                    [(request(body), request(body)) for body in bodies],
+                    [(request(body, keep=True),) * 2 for body in bodies],
                     each=each,
                     stagger=_STAGGER_SECONDS,
                     rounds=1 if quick else rounds,
                     check=_of_length(tokens),
+                    keep=True,
                 )
             )
         return found
@@ -150,14 +156,22 @@ def main() -> None:
     parser.add_argument("--streams", type=int, action="append", choices=LEVELS)
     parser.add_argument("--without-engine", action="store_true", help="only the scripted upstream")
     parser.add_argument("--quick", action="store_true", help="1 round of each: does it run?")
+    parser.add_argument(
+        "--rounds", type=int, default=_CLOCK_ROUNDS, help="on the clock [%(default)s]"
+    )
+    parser.add_argument(
+        "--connections", choices=_CONNECTIONS, action="append", help="on the clock [both]"
+    )
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # end what was started
     levels = options.streams or list(LEVELS)
     where = report.machine()
     content: dict[str, Any] = {"machine": where}
-    clock = on_a_clock(levels, options.quick)
-    content["clock"] = clock
-    show(f"a scripted upstream, a token every {_CLOCK.every_us / 1000:g} ms", clock)
+    every = _CLOCK.every_us / 1000
+    for kind in options.connections or _CONNECTIONS:
+        rounds = 1 if options.quick else options.rounds
+        clock = content[f"clock, {kind}"] = on_a_clock(levels, rounds, keep=kind == "kept")
+        show(f"a scripted upstream, a token every {every:g} ms; {kind} connections", clock)
     if options.without_engine:
         report.console.print("NOT MEASURED: vLLM itself: left out by --without-engine")
     elif why := _missing():

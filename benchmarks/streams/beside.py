@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from gateway.processes import note
 
-from streams.client import Address, Stream, ask_by_turns
+from streams.client import Address, Clients, Stream
 
 _TOKEN = re.compile(rb'"content":\s?"[^"]')
 _RESAMPLES = 1000
@@ -29,7 +30,7 @@ class Turn:
 
     first: list[float] = field(default_factory=list)
     """From a request to its first token."""
-    gaps: list[float] = field(default_factory=list)
+    gaps: np.ndarray = field(default_factory=lambda: np.empty(0))
     """From a token to the next; tokens that came together have none between them."""
     tokens: int = 0
     seconds: float = 0.0
@@ -38,6 +39,7 @@ class Turn:
     def of(streams: Sequence[Stream]) -> Turn:
         """Read off what the streams of one turn show."""
         turn = Turn()
+        gaps: list[float] = []
         for stream in streams:
             before = None
             for piece, at in zip(stream.pieces, stream.times, strict=True):
@@ -47,16 +49,17 @@ class Turn:
                 if before is None:
                     turn.first.append(at - stream.began)
                 else:
-                    turn.gaps.append(at - before)
-                turn.gaps += [0.0] * (count - 1)
+                    gaps.append(at - before)
+                gaps += [0.0] * (count - 1)
                 turn.tokens += count
                 before = at
+        turn.gaps = np.array(gaps)
         turn.seconds = max(s.times[-1] for s in streams) - min(s.began for s in streams)
         return turn
 
     def __add__(self, other: Turn) -> Turn:
         return Turn(
-            self.first + other.first, self.gaps + other.gaps,
+            self.first + other.first, np.concatenate((self.gaps, other.gaps)),
             self.tokens + other.tokens, self.seconds + other.seconds,
         )  # fmt: skip
 
@@ -87,9 +90,7 @@ def added_first_ms(pairs: Sequence[tuple[Turn, Turn]]) -> float:
 
 def added_gap_ms(pairs: Sequence[tuple[Turn, Turn]]) -> float:
     """How much longer the 99th percentile of all gaps is, ms."""
-    theirs = [gap for a, _ in pairs for gap in a.gaps]
-    ours = [gap for _, b in pairs for gap in b.gaps]
-    return (_p99(ours) - _p99(theirs)) * 1e3
+    return (_p99([b.gaps for _, b in pairs]) - _p99([a.gaps for a, _ in pairs])) * 1e3
 
 
 def tokens_ratio(pairs: Sequence[tuple[Turn, Turn]]) -> float:
@@ -160,15 +161,18 @@ def rounds_of(
     stagger: float,
     rounds: int,
     check: Callable[[Stream], Any],
+    keep: bool,
 ) -> list[Round]:
     """Measure; ``requests`` holds for each client what it asks directly, and of the gateway.
 
-    ``check`` is given every stream, and raises where it is not whole.
+    ``check`` is given every stream, and raises where it is not whole. With ``keep`` the clients
+    keep their connections, on both sides; ``requests`` must not ask to close them then.
     """
+    clients = Clients(keep=keep)
 
     def turn(address: Address, side: int) -> Turn:
         asked = [pair[side] for pair in requests]
-        streams = ask_by_turns(address, asked, each=each, stagger=stagger)
+        streams = clients.ask(address, asked, each=each, stagger=stagger)
         for stream in streams:
             check(stream)
         return Turn.of(streams)
@@ -181,9 +185,11 @@ def rounds_of(
         )  # fmt: skip
         if number:
             found.append(Round(first, ours[0] + ours[1], second))
+    clients.close()
     return found
 
 
-def _p99(values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
+def _p99(values: Sequence[np.ndarray]) -> float:
+    together = np.concatenate(values)
+    place = min(len(together) - 1, int(len(together) * 0.99))
+    return float(np.partition(together, place)[place])

@@ -61,10 +61,11 @@ def chat(prompt: str, **fields: object) -> bytes:
     return json.dumps({"model": MODEL, "stream": True, "messages": messages, **fields}).encode()
 
 
-def request(body: bytes) -> bytes:
-    """Return the whole HTTP request; its connection is used once."""
+def request(body: bytes, *, keep: bool = False) -> bytes:
+    """Return the whole HTTP request; its connection is used once, unless it is to be kept."""
+    once = "" if keep else "Connection: close\r\n"
     head = (
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n{once}"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
