@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from modelops.config import ModelConfig, OpenAIOptions
-from modelops.errors import EngineError
+from modelops.errors import EngineError, MissingEnvironmentError
 from modelops_servers.keeper.client import EngineClient, UnansweredError
 from modelops_servers.keeper.remote_key import key_of
 from modelops_servers.keeper.standing import Standing
@@ -44,7 +44,7 @@ class RemoteKeeper:
         """Return what it says it is, as soon as it lists the model.
 
         Raises:
-            EngineError: it cannot be reached, or does not have the model.
+            MissingEnvironmentError: it cannot be reached, or does not have the model.
         """
         end = time.monotonic() + min(_FIRST_SECONDS, self._config.load_seconds)
         while True:
@@ -53,7 +53,9 @@ class RemoteKeeper:
                 break
             except EngineError as error:
                 if time.monotonic() > end:
-                    raise
+                    raise MissingEnvironmentError(
+                        error.message, hint="start that server, or see to its address and key"
+                    ) from error
                 self.standing.set("loading", error.message)
             await asyncio.sleep(_POLL_SECONDS / 4)
         self.standing.last_progress = time.time()

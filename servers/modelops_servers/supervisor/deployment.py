@@ -122,14 +122,21 @@ class Deployment:
             return self.inline.describe
         return next((h.describe for h in self.hosts if h.describe), {})
 
-    async def wait(self, fronts: int, seconds: float) -> None:
-        """Wait until it is ready.
+    async def wait(
+        self, fronts: int, seconds: float, tell: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """Wait until it is ready; ``tell`` is told how far it has come.
 
         Raises:
             ModelopsError: it failed, or was not ready in time.
         """
         end = time.monotonic() + seconds
+        said = ""
         while not self.is_ready(fronts):
+            doing = next((h.why for h in self.hosts if h.state == "loading"), said)
+            if doing != said:
+                said = doing
+                tell(said)
             if self.failure is not None:
                 raise self.failure
             if time.monotonic() > end:

@@ -77,6 +77,11 @@ class HostReplica:
         return f"{self.name}.{self._generation}"
 
     @property
+    def why(self) -> str:
+        """Why it is as it is; while it loads, how far it has come."""
+        return self._why
+
+    @property
     def socket(self) -> Path:
         """Where it listens; short, as such a path must be, and no other host's."""
         return self._runtime / f"{self.name.rpartition('/')[2]}.{self._generation}.sock"

@@ -148,7 +148,11 @@ class Supervisor:
             self._progress(f"{model.name} cannot be loaded, and is not required: {error.message}")
 
     async def _wait(self, deployment: Deployment, seconds: float) -> None:
-        work = asyncio.ensure_future(deployment.wait(len(self.fronts), seconds))
+        def tell(doing: str) -> None:
+            if deployment.config.is_server:  # it takes a minute, others a moment
+                self._progress(f"{deployment.config.name}: {doing}")
+
+        work = asyncio.ensure_future(deployment.wait(len(self.fronts), seconds, tell))
         try:
             while not work.done():
                 await asyncio.wait({work}, timeout=0.2)

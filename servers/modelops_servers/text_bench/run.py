@@ -19,6 +19,7 @@ from modelops.resolving import find_source, resolve_model
 from modelops.text_benchmark import TextBenchRequest, TextBenchResult, TextBenchRow
 from modelops_servers.keeper import kv_cache
 from modelops_servers.keeper.geometry import Geometry, read_geometry
+from modelops_servers.keeper.model_folder import check_source
 from modelops_servers.keeper.seat import Vllm
 from modelops_servers.supervisor.runtime import RuntimeFolder
 from modelops_servers.text_bench import drift
@@ -65,9 +66,10 @@ def run(request: TextBenchRequest, folder: Path, progress: Progress) -> TextBenc
             + "; ".join(error.message for error in refused.values()),
             hint=first.hint,
         )
-    for dtype, config in prepared.configs.items():
-        if dtype not in refused:
-            Vllm.check(config)
+    possible = [config for dtype, config in prepared.configs.items() if dtype not in refused]
+    for config in possible:
+        Vllm.check(config)
+    check_source(possible[0])
     notes = prepared.notes + _attention_note(request, prepared, refused)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -96,6 +96,10 @@ def _url(value: str) -> str:
     parts = urlsplit(value)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("an http:// or https:// address, such as http://llm.internal:8000/v1")
+    try:
+        parts.port  # noqa: B018 - reading it checks it
+    except ValueError:
+        raise ValueError("a port is a number up to 65535") from None
     if parts.username or parts.password or parts.query or parts.fragment:
         raise ValueError("only scheme, host, port and path; a key goes into options.key_variable")
     return value.rstrip("/")

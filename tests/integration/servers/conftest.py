@@ -5,12 +5,15 @@ Whatever a client can see is the same wherever the engine runs, so what is share
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from running_server import Placement, Server, Starter, start
 from server_zoo import publish_all
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 @pytest.fixture
@@ -45,5 +48,31 @@ def server(zoo: dict[str, Path], placement: Placement) -> Iterator[Server]:
     """Serve the whole zoo for every test that does not harm it."""
     limits = ("--max-body-mb", "24", "--max-json-mb", "2")
     running = start(*(str(p) for p in zoo.values()), *limits, *placement.flags)
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="session")
+def chat_folder(
+    tmp_path_factory: pytest.TempPathFactory, minilm_artifact: Path, smollm2_artifact: Path
+) -> Path:
+    """The examples, beside the artifacts that they serve."""
+    made = tmp_path_factory.mktemp("gateway")
+    shutil.copytree(EXAMPLES, made / "examples")
+    (made / "artifacts").mkdir()
+    (made / "artifacts/minilm").symlink_to(minilm_artifact)
+    (made / "artifacts/smollm2").symlink_to(smollm2_artifact)
+    return made
+
+
+@pytest.fixture(scope="session")
+def gateway(chat_folder: Path, vllm_installed: Path) -> Iterator[Server]:
+    """Serve MiniLM and, by a real vLLM, SmolLM2; the tests that harm it stand last."""
+    running = start(
+        "--config",
+        str(chat_folder / "examples/embed-and-chat.yaml"),
+        env={"MODELOPS_ENGINES_DIR": str(vllm_installed)},
+        seconds=600,
+    )
     yield running
     running.close()

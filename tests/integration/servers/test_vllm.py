@@ -1,26 +1,20 @@
-"""The real vLLM under its keeper: ready, stuck, killed, restarted, and nothing left of it.
-
-One start is shared; what ends the engine stands last, since each such test costs another start.
-"""
+"""The real vLLM behind the gateway: its start, what is in use, busy, guessing; and its flags."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
+import re
 import subprocess
 import sys
-import tempfile
-import threading
 import time
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import cuda_launches
-import psutil
 import pytest
-from kept_engine import KeptEngine
+import requests
+from running_server import Server, start
+from server_processes import gets
 
 from modelops.config import ModelConfig
 from modelops.environments import EngineEnvironment, find_environment
@@ -32,8 +26,6 @@ from modelops_servers.keeper.seat import Vllm
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
 START_SECONDS = 600
-OPTIONS: dict[str, Any] = {"enforce_eager": True, "max_model_len": 2048, "kv_cache_gib": 0.5}
-PARIS = "The capital of France is"
 
 
 @pytest.fixture(scope="module")
@@ -41,64 +33,25 @@ def environment(vllm_installed: Path) -> EngineEnvironment:
     return find_environment("vllm", vllm_installed)
 
 
-@pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
-    """A folder whose path is short enough for sockets."""
-    with tempfile.TemporaryDirectory(prefix="mo-", dir="/tmp") as path:
-        yield Path(path)
+def complete(server: Server, prompt: str, tokens: int, model: str = "smollm2") -> str:
+    """Return what the model makes of ``prompt``, greedily."""
+    asked = {"model": model, "prompt": prompt, "temperature": 0, "max_tokens": tokens}
+    said = requests.post(f"{server.url}/v1/completions", json=asked, timeout=600)
+    assert said.status_code == 200, said.text
+    text: str = said.json()["choices"][0]["text"]
+    return text
 
 
-def config(artifact: Path, **options: Any) -> ModelConfig:
-    source, _ = find_source(artifact)
-    return ModelConfig(
-        name="smollm2",
-        aliases=("chat",),
-        source=source,
-        engine="vllm",
-        load_seconds=START_SECONDS,
-        options=OPTIONS | options,
-    )
-
-
-@pytest.fixture(scope="module")
-def engine(
-    environment: EngineEnvironment, vllm_installed: Path, smollm2_artifact: Path, folder: Path
-) -> Iterator[KeptEngine]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MODELOPS_ENGINES_DIR", str(vllm_installed))
-        kept = KeptEngine(config(smollm2_artifact), folder)
-        try:
-            kept.start()
-            kept.until_state("ready", START_SECONDS)
-            yield kept
-        finally:
-            kept.close()
-
-
-def gone(processes: list[psutil.Process], seconds: float = 5) -> bool:
-    """Whether all are dead soon; a zombie is."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes):
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def shared_memory() -> set[str]:
-    return {p.name for p in Path("/dev/shm").glob("psm_*")}
-
-
-def test_its_start_is_shown_and_it_is_ready_after_a_token(engine: KeptEngine) -> None:
-    whys = [why for _, state, why in engine.states if state == "loading"]
+def test_its_start_is_shown(gateway: Server) -> None:
+    log = "".join(gateway.log)
     # What takes less than half a second may go by between two beats.
-    order = ["starting vLLM", "reading the model's configuration", "starting the workers"]
-    assert [why for why in whys if why in order] == order
-    assert engine.complete(PARIS, 1).strip() == "Paris"
+    stages = ["loading smollm2 from", "smollm2: reading the model's", "smollm2: starting the wor"]
+    places = [log.index(stage) for stage in stages]
+    assert places == sorted(places)
 
 
-def test_what_is_in_use_is_described(engine: KeptEngine, environment: EngineEnvironment) -> None:
-    said = engine.replica.describe
+def test_what_is_in_use_is_described(gateway: Server, environment: EngineEnvironment) -> None:
+    (said,) = (m for m in gateway.ready["models"] if m["name"] == "smollm2")
     assert said["engine_version"].startswith(environment.version.partition("+")[0])
     assert said["served_model_name"] == "smollm2"
     assert said["max_model_len"] == 2048
@@ -110,35 +63,42 @@ def test_what_is_in_use_is_described(engine: KeptEngine, environment: EngineEnvi
     assert cache["tokens_per_gib"] == pytest.approx(46592, rel=0.02)
 
 
-def test_an_alias_is_served_as_it_is(engine: KeptEngine) -> None:
-    asked = {"model": "chat", "prompt": PARIS, "max_tokens": 1, "temperature": 0}
-    assert engine.ask("/v1/completions", asked)[0] == 200
-
-
-def test_a_stopped_worker_is_stuck_within_seconds_though_it_is_idle(engine: KeptEngine) -> None:
-    worker = engine.named("VLLM::Worker")
-    worker.suspend()
-    try:
-        assert engine.until_state("stuck", 10) < 5
-    finally:
-        worker.resume()
-    assert engine.until_state("ready", 20) < 15
-
-
-def test_busy_is_not_stuck(engine: KeptEngine) -> None:
+def test_busy_is_not_stuck(gateway: Server) -> None:
     """Long prompts and many streams at once, on one core, which may be a slow one."""
-    before = len(engine.states)
     prompts = [f"{i} " + "word " * (900 if i < 2 else 5) for i in range(8)]
-    threads = [
-        threading.Thread(target=engine.complete, args=(prompt, 32), daemon=True)
-        for prompt in prompts
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(600)
-        assert not thread.is_alive()
-    assert {state for _, state, _ in engine.states[before:]} <= {"ready"}
+    with gets(gateway, "/v2/models/smollm2/ready") as asked, ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda prompt: complete(gateway, prompt, 32), prompts))
+    assert not asked.failed
+    assert asked.statuses
+
+
+# Each goes on as it began, and the next best token is 2 or more behind in its logit: tokens that
+# are judged together are rounded otherwise than those that come one by one.
+REPEATING = (
+    "The cat sat on the mat. The dog sat on the mat. " * 8 + "The cat",
+    "red, green, blue, " * 10 + "red,",
+    "Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday, " * 5 + "Monday,",
+)
+
+
+def test_speculation_proposes_what_is_taken_and_changes_no_token(
+    gateway: Server, vllm_installed: Path, smollm2_artifact: Path
+) -> None:
+    flags = ["--engine", "vllm", "--enforce-eager", "--max-model-len", "2048"]
+    flags += ["--kv-cache-gib", "0.5", "--speculative", "ngram", "--name", "guessing"]
+    where = {"MODELOPS_ENGINES_DIR": str(vllm_installed)}
+    server = start(str(smollm2_artifact), *flags, env=where, seconds=START_SECONDS)
+    try:
+        assert server.ready["models"][0]["speculative"]["method"] == "ngram"
+        for prompt in REPEATING:
+            assert complete(server, prompt, 32, "guessing") == complete(gateway, prompt, 32)
+        text = server.get("/metrics").text
+        taken = re.findall(r"^vllm:spec_decode_num_accepted_tokens_total\{.*\} (\S+)$", text, re.M)
+        # Two thirds of all tokens or so; a handful could be chance.
+        assert sum(map(float, taken)) > 32
+        assert server.stop() == 0
+    finally:
+        server.close()
 
 
 def test_int8_is_refused_before_anything_starts(
@@ -170,7 +130,9 @@ def test_fp8_is_what_this_cpu_says_it_is(
 ) -> None:
     if environment.platform != "cpu":
         pytest.skip("what a CPU can do")
-    asked = config(smollm2_artifact, kv_cache_dtype="fp8")
+    source, _ = find_source(smollm2_artifact)
+    options = {"kv_cache_dtype": "fp8"}
+    asked = ModelConfig(name="smollm2", source=source, engine="vllm", options=options)
     if read_cpu_flags() & {"avx512f", "amx_tile"}:
         Vllm.check(asked)
     else:
@@ -210,45 +172,3 @@ def test_vllms_own_parser_takes_every_argument_that_is_emitted(
     for found in parsed:
         assert found["served_model_name"] == ["m", "chat"]
         assert found["uds"] == "/run/e.sock"
-
-
-# From here on the engine ends.
-
-
-def test_a_killed_worker_is_told_within_seconds_and_it_comes_back(engine: KeptEngine) -> None:
-    engine.until_state("ready", START_SECONDS)
-    before = engine.replica.restarts
-    processes = engine.processes()
-    shared = shared_memory()
-    engine.named("VLLM::Worker").kill()
-    assert engine.until_state("failed", 15) < 5
-    assert gone(processes)
-    engine.until(lambda: engine.replica.restarts == before + 1, 30)
-    engine.until_state("ready", START_SECONDS)
-    assert engine.complete(PARIS, 1).strip() == "Paris"
-    # A killed one cannot clear up behind it: a quarter of a GiB each time.
-    assert not shared & shared_memory()
-
-
-def test_nothing_is_left_when_the_keeper_is_killed(engine: KeptEngine) -> None:
-    before = engine.replica.restarts
-    processes = engine.processes()
-    assert {"VLLM::EngineCore", "VLLM::Worker"} <= {
-        " ".join(p.cmdline()).strip() for p in processes
-    }
-    shared = shared_memory()
-    socket = engine.replica.socket
-    engine.named("modelops_servers.keeper").send_signal(signal.SIGKILL)
-    assert gone(processes)
-    engine.until(lambda: engine.replica.restarts == before + 1, 30)
-    assert not socket.exists()
-    assert not shared & shared_memory()
-
-
-def test_nothing_is_left_when_it_is_killed_while_it_starts(engine: KeptEngine) -> None:
-    engine.until(lambda: len(engine.processes()) >= 3, START_SECONDS)
-    processes = engine.processes()
-    child = engine.replica._child
-    assert child is not None
-    os.kill(child.pid, signal.SIGKILL)  # the guardian itself
-    assert gone(processes)

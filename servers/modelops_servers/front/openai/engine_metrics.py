@@ -17,9 +17,16 @@ from modelops.errors import ModelopsError
 from modelops_servers.front.openai.served_text import TextReplica, TextVersion
 
 _ANSWER_SECONDS = 1.0
-_MOST_BYTES = 4 << 20
-_SAMPLE = re.compile(r"(vllm:\w+)(?:\{(.*)\})? (\S+)\Z")
-_HEAD = re.compile(r"# (HELP|TYPE) (vllm:\w+) ")
+_MOST_BYTES = 1 << 20
+# Only what is well formed is passed on: one bad line, and the whole page could not be read.
+_LABEL = r'\w+="(?:[^"\\\n]|\\[\\"n])*"'
+_VALUE = r"[+-]?(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|Inf)|NaN"
+_SAMPLE = re.compile(rf"(vllm:\w+)(?:\{{((?:{_LABEL},?)*)\}})? ({_VALUE})\Z", re.ASCII)
+_HEAD = re.compile(
+    r"# (?:(HELP) (vllm:\w+) .*|(TYPE) (vllm:\w+) (?:counter|gauge|histogram|summary|untyped))\Z",
+    re.ASCII,
+)
+_OURS = re.compile(r'(?:^|,)(?:model|version|replica)="')
 # What the lines of a histogram add to the name of their family.
 _PARTS = re.compile(r"_(?:bucket|count|sum)\Z")
 _USE = "vllm:kv_cache_usage_perc"
@@ -71,33 +78,35 @@ async def _text(replica: TextReplica) -> str:
 
 def render(engines: Sequence[Engine]) -> str:
     """Return the engines' families in Prometheus's text form, and those of their KV caches."""
-    families: dict[str, tuple[dict[str, str], list[str]]] = {}
-    caches: dict[str, list[str]] = {name: [] for name in _CACHE}
+    families: dict[str, tuple[dict[str, str], dict[str, str]]] = {}
+    caches: dict[str, dict[str, float]] = {name: {} for name in _CACHE}
     for engine in engines:
         for name in ("bytes_per_value", "tokens"):
             if (value := engine.cache.get(name)) is not None:
-                caches[name].append(f"{{{engine.labels}}} {value}")
-        for line in engine.text.splitlines():
+                caches[name][engine.labels] = float(value)
+        for line in engine.text.split("\n"):
             if found := _SAMPLE.match(line):
                 name, labels, value = found.groups()
-                family = families.setdefault(_family(families, name), ({}, []))
+                if labels and _OURS.search(labels):
+                    continue
                 whole = f"{engine.labels},{labels}" if labels else engine.labels
-                family[1].append(f"{name}{{{whole}}} {value}")
-                if name == _USE:
-                    caches["usage_ratio"].append(f"{{{engine.labels}}} {value}")
+                _, series = families.setdefault(_family(families, name), ({}, {}))
+                series.setdefault(f"{name}{{{whole}}}", value)
+                if name == _USE:  # of several ranks, the fullest
+                    used = caches["usage_ratio"].get(engine.labels, 0.0)
+                    caches["usage_ratio"][engine.labels] = max(used, float(value))
             elif head := _HEAD.match(line):
-                families.setdefault(head[2], ({}, []))[0].setdefault(head[1], line)
-    lines = [
-        line
-        for heads, samples in families.values()
-        if samples
-        for line in (*heads.values(), *samples)
-    ]
-    for name, samples in caches.items():
+                kind, name = (head[1], head[2]) if head[1] else (head[3], head[4])
+                families.setdefault(name, ({}, {}))[0].setdefault(kind, line)
+    lines: list[str] = []
+    for heads, series in families.values():
+        if series:
+            lines += (*heads.values(), *(f"{one} {value}" for one, value in series.items()))
+    for name, known in caches.items():
         whole = f"modelops_kv_cache_{name}"
-        if samples:
-            lines += [f"# HELP {whole} {_CACHE[name]}", f"# TYPE {whole} gauge"]
-            lines += [whole + sample for sample in samples]
+        if known:
+            lines += (f"# HELP {whole} {_CACHE[name]}", f"# TYPE {whole} gauge")
+            lines += (f"{whole}{{{labels}}} {value:g}" for labels, value in known.items())
     return "".join(f"{line}\n" for line in lines)
 
 

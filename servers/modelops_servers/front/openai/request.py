@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import orjson
 
@@ -19,6 +20,8 @@ Bytes = bytes | memoryview
 _BYTES_PER_TOKEN = 4
 
 _MODEL = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
+# A letter of "model" as no encoder writes it: the key itself may be spelt so.
+_SPELT = re.compile(rb"\\u00(?:6[dDfF45]|6[cC])")
 _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _CHOICES = ("n", "best_of")
 
@@ -32,23 +35,27 @@ class TextRequest:
     choices: int
     max_tokens: int | None
     """Most tokens of one answer, where the client has said."""
+    prompts: int
+    """How many there are at once."""
+    prompt_tokens: int | None
+    """Of all prompts together, where they are token ids already."""
     model_at: tuple[int, int] | None
     """Where the model's name stands in the body, in quotes; None where that is not plain."""
 
     def tokens(self, size: int, context: int | None) -> int:
         """Return how many tokens prompt and answers may come to, to be on the safe side.
 
-        A prompt is taken for a token in four of the body's ``size`` bytes, and never for more than
-        the model's ``context``; an answer for as long as the client allows it, or else for what
-        the prompt leaves of the context.
+        A prompt that is text is taken for a token in four of the body's ``size`` bytes, and never
+        for more than the model's ``context``; an answer for as long as the client allows it, or
+        else for what the prompt leaves of the context.
         """
-        prompt = size // _BYTES_PER_TOKEN
+        prompt = size // _BYTES_PER_TOKEN if self.prompt_tokens is None else self.prompt_tokens
         if context is not None:
-            prompt = min(prompt, context)
+            prompt = min(prompt, context * self.prompts)
         answer = self.max_tokens
         if answer is None:
-            answer = 0 if context is None else context - prompt
-        return prompt + self.choices * answer
+            answer = 0 if context is None else max(0, context - prompt // self.prompts)
+        return prompt + self.prompts * self.choices * answer
 
 
 def read(body: Bytes) -> TextRequest:
@@ -62,16 +69,22 @@ def read(body: Bytes) -> TextRequest:
     if not isinstance(model, str):
         raise FieldError("you must name a model", param="model")
     check_media(data)
-    choices = 1
-    for field in _CHOICES:
-        value = data.get(field)
-        if type(value) is int and value > MOST_CHOICES:
+    choices = [_count(data, field) or 1 for field in _CHOICES]
+    for field, asked in zip(_CHOICES, choices, strict=True):
+        if asked > MOST_CHOICES:
             raise FieldError(f"{field} is at most {MOST_CHOICES}", param=field)
-        if type(value) is int:
-            choices = max(choices, value)
-    given = (data.get(field) for field in _LIMITS)
-    most = next((value for value in given if type(value) is int), None)
-    return TextRequest(model, data.get("stream") is True, choices, most, _place(body, model))
+    # Which of them counts, depends on the route and the engine.
+    limits = [value for field in _LIMITS if (value := _count(data, field)) is not None]
+    prompts, prompt_tokens = _prompts(data.get("prompt"))
+    return TextRequest(
+        model=model,
+        streams=data.get("stream") is True,
+        choices=max(choices),
+        max_tokens=max(limits, default=None),
+        prompts=prompts,
+        prompt_tokens=prompt_tokens,
+        model_at=_place(body, model),
+    )
 
 
 def renamed(body: Bytes, request: TextRequest, name: str) -> Bytes:
@@ -107,6 +120,25 @@ _TOKENIZED = (
 )  # fmt: skip
 
 
+def _count(data: dict[str, Any], field: str) -> int | None:
+    """Return a field that counts something; an engine might read "128" or 128.0 as a number."""
+    value = data.get(field)
+    if value is None or (type(value) is int and value >= 0):
+        return value
+    raise FieldError(f"{field} is a whole number, and not negative", param=field)
+
+
+def _prompts(prompt: Any) -> tuple[int, int | None]:
+    """Return how many prompts there are, and their tokens where they are token ids."""
+    if not isinstance(prompt, list) or not prompt:
+        return 1, None
+    if type(prompt[0]) is int:
+        return 1, len(prompt)
+    if isinstance(prompt[0], list):
+        return len(prompt), sum(len(row) for row in prompt if isinstance(row, list))
+    return len(prompt), None
+
+
 def _place(body: Bytes, model: str) -> tuple[int, int] | None:
     """Return where the one ``"model": …`` of the body has its value; quotes are escaped in text."""
     found = None
@@ -115,6 +147,6 @@ def _place(body: Bytes, model: str) -> tuple[int, int] | None:
             return None
         found = match
     # Whether it is a key of the whole, and not of a part, its value tells; or else it is not plain.
-    if found is None or orjson.loads(found[1]) != model:
+    if found is None or orjson.loads(found[1]) != model or _SPELT.search(body):
         return None
     return found.span(1)

@@ -49,6 +49,7 @@ class StreamScanner:
         # What stands before and after the text of an event that is known to be plain, and what
         # thus ends it and stands between two of its kind.
         self._opening = self._closing = self._end = self._joint = _NEVER
+        self._quotes = 0  # in both of them
         self._tail = bytearray()  # of the event that is not whole yet
         self._oversized = False  # it is too large: only its last bytes are kept
 
@@ -112,7 +113,8 @@ class StreamScanner:
         """Take whole events whose lines end with LF."""
         if region.startswith(self._opening) and region.endswith(self._end):
             count = region.count(self._joint) + 1
-            if region.count(b"\n") == 2 * count:
+            # Were there more than a text between its quotes, there would be more quotes.
+            if region.count(b"\n") == 2 * count and region.count(b'"') == self._quotes * count:
                 self.tokens += count
                 return
         for event in region.split(b"\n\n"):
@@ -129,7 +131,12 @@ class StreamScanner:
         """Take one event, whole."""
         event = event.strip(_BREAKS)
         one_line = b"\n" not in event and b"\r" not in event
-        alike = one_line and event.startswith(self._opening) and event.endswith(self._closing)
+        alike = (
+            one_line
+            and event.startswith(self._opening)
+            and event.endswith(self._closing)
+            and event.count(b'"') == self._quotes
+        )
         if alike or len(event) > self._most:
             self.tokens += 1
             return
@@ -159,6 +166,7 @@ class StreamScanner:
             self._opening, self._closing = event[: found.start(1)], event[found.end(1) :]
             self._end = self._closing + b"\n\n"
             self._joint = self._end + self._opening
+            self._quotes = self._opening.count(b'"') + self._closing.count(b'"')
 
     def _named(self, name: bytes, event: bytes, data: bytes) -> None:
         if name in _FINISHED:

@@ -84,7 +84,7 @@ class TextVersion(Served[TextReplica]):
     def context(self) -> int | None:
         """Most tokens of prompt and answer together; None where it is not known."""
         most = self.describe().get("max_model_len")
-        return most if isinstance(most, int) else None
+        return most if isinstance(most, int) and most > 0 else None
 
     @property
     def tokenizes(self) -> bool:

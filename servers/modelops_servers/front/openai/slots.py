@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from dataclasses import dataclass, field
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Waiting:
     tokens: int
     granted: asyncio.Future[None] = field(
@@ -28,12 +27,12 @@ class Slots:
         self.taken = 0
         self.tokens = 0
         """Of all that are taken, together."""
-        self._line: deque[_Waiting] = deque()
+        self._line: dict[_Waiting, None] = {}  # in the order of their coming
 
     @property
     def waiting(self) -> int:
         """Requests in line."""
-        return sum(not one.granted.done() for one in self._line)
+        return len(self._line)
 
     def resize(self, most: int, most_tokens: int | None) -> None:
         """Change what there may be at once; what is more than that is let finish."""
@@ -50,7 +49,7 @@ class Slots:
             self._take(tokens)
             return
         mine = _Waiting(tokens)
-        self._line.append(mine)
+        self._line[mine] = None
         try:
             async with asyncio.timeout(seconds):
                 await mine.granted
@@ -58,7 +57,7 @@ class Slots:
             if mine.granted.done() and not mine.granted.cancelled():
                 self.give(tokens)  # it came in the moment of leaving
             else:
-                mine.granted.cancel()
+                self._line.pop(mine, None)
                 self._grant()  # it may have been all that the next one waited for
             raise
 
@@ -81,10 +80,10 @@ class Slots:
 
     def _grant(self) -> None:
         while self._line:
-            first = self._line[0]
-            if not first.granted.done():
+            first = next(iter(self._line))
+            if not first.granted.done():  # or who waited is just leaving
                 if not self._fits(first.tokens):
                     break
                 self._take(first.tokens)
                 first.granted.set_result(None)
-            self._line.popleft()
+            del self._line[first]

@@ -77,7 +77,7 @@ def test_the_least_and_the_example(file: Path) -> None:
         ("  - {name: m, source: a}\n", 3, "models[0] and models[1] are both m from a"),
         ("  - {name: 8, source: b}\n", 5, "models[1].name is the number 8: it must be text"),
         ("  - {name: b}\n", 5, "models[1].source is missing"),
-        ("  - {name: b, source: hf://org/x}\n", 5, "models[1].source: an artifact's folder"),
+        ("  - {name: b, source: s3://bucket/x}\n", 5, "models[1].source: an artifact's folder"),
         ("  - b\n", 5, "models[1] is the text 'b': it must be keys and values"),
         ("version: 1\n", 5, "version was given before, on line 1"),
         ("    name: b\n", 5, "models[0].name was given before, on line 3"),

@@ -32,7 +32,7 @@ def test_defaults_are_loopback_and_without_keys() -> None:
      {"name": "a b"}, {"name": "a" * 129}, {"name": "é"}, {"admission": {"max_queue": 0}},
      {"replicas": 0}, {"inline": True, "replicas": 2}, {"batching": {"max_size": 0}},
      {"batching": {"max_delay_ms": float("inf")}}, {"load_seconds": float("nan")},
-     {"source": "hf://org/name"}, {"source": ""}, {"aliases": ["../x"]}],
+     {"source": "s3://org/name"}, {"source": ""}, {"aliases": ["../x"]}],
 )  # fmt: skip
 def test_a_model_that_cannot_be_meant_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):

@@ -242,6 +242,14 @@ vllm:time_to_first_token_seconds_sum{engine="0"} 1.5
 python_info{version="3"} 1.0
 vllm:bare 7
 vllm:torn{
+vllm:kv_cache_usage_perc{engine="1",model_name="engine's"} 0.5
+vllm:bare 8
+vllm:x{a="1"} abc
+vllm:x{garbage} 1
+vllm:x{a="b} 1
+vllm:x{model="another"} 1
+# TYPE vllm:x bogus
+# TYPE vllm:x 
 """
 
 
@@ -264,10 +272,11 @@ def test_an_engines_own_metrics_bear_the_models_label(tmp_path: Path) -> None:
             used = ("vllm:kv_cache_usage_perc", "engine=0", "model=chat", "model_name=engine's",
                     "replica=0", "version=1")  # fmt: skip
             assert read[used] == 0.25
-            assert read["modelops_kv_cache_usage_ratio", *ours] == 0.25
+            assert read["modelops_kv_cache_usage_ratio", *ours] == 0.5  # of its fullest rank
             assert read["vllm:bare", *ours] == 7
             assert read["vllm:time_to_first_token_seconds_sum", "engine=0", *ours] == 1.5
             assert text.count(b"# TYPE vllm:time_to_first_token_seconds histogram") == 1
+            assert b"vllm:x" not in text
             assert not any("python_info" in name and "3" in labels for name, *labels in read)
             await front.app.close()
             await front.models.close()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from modelops.config import ModelConfig
-from modelops.errors import EngineError, MissingEnvironmentError
+from modelops.errors import MissingEnvironmentError
 from modelops_servers.keeper import remote
 from modelops_servers.keeper.remote import RemoteKeeper
 from modelops_servers.keeper.seat import OpenAIServer
@@ -124,7 +124,7 @@ def test_why_it_is_not_ready_is_told(server: Remote, change: dict[str, Any], say
 
     async def scenario(keeper: RemoteKeeper) -> None:
         async with server.there():
-            with pytest.raises(EngineError) as caught:
+            with pytest.raises(MissingEnvironmentError) as caught:
                 await keeper.start()
         assert says in caught.value.message
 
@@ -133,7 +133,7 @@ def test_why_it_is_not_ready_is_told(server: Remote, change: dict[str, Any], say
 
 def test_one_that_is_not_there_is_told_within_seconds(server: Remote) -> None:
     async def scenario(keeper: RemoteKeeper) -> None:
-        with pytest.raises(EngineError, match="does not answer"):
+        with pytest.raises(MissingEnvironmentError, match="does not answer"):
             await keeper.start()
 
     run(server.config(), scenario)

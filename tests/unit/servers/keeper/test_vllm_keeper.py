@@ -13,9 +13,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 import scripted_vllm
+from safetensors.numpy import save_file
 
 from modelops.config import ModelConfig
 from modelops.environments import EngineEnvironment
@@ -71,6 +73,7 @@ def keep(
     monkeypatch.setattr(vllm, "_LATE_SECONDS", 30.0)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text(json.dumps(CONFIG))
+    save_file({"w": np.ones(1, np.float32)}, tmp_path / "model" / "model.safetensors")
 
     def run(scenario: Scenario, fault: str = "", ready: bool = True, **options: Any) -> None:
         python = tmp_path / "python"

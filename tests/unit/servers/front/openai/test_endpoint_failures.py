@@ -36,6 +36,11 @@ IMPATIENT = UpstreamSettings(first_byte_seconds=0.4, idle_seconds=0.4)
         (body(n=10**9), "n"),
         (body(best_of=129), "best_of"),
         (body(max_tokens=4097), "max_tokens"),
+        (body(max_tokens=-(10**12)), "max_tokens"),
+        (body(max_tokens="5"), "max_tokens"),
+        (body(n="16384"), "n"),
+        (body(n=16384.0), "n"),
+        (body(best_of=True), "best_of"),
         (body(max_completion_tokens=10**12), "max_tokens"),
     ],
 )

@@ -243,3 +243,24 @@ def test_usage_in_two_parts() -> None:
     scanner.feed(b'event: message_start\ndata: {"message":{"usage":{"input_tokens":9}}}\n\n')
     scanner.feed(b'event: message_delta\ndata: {"usage":{"output_tokens":4}}\n\n')
     assert scanner.usage == Usage(9, 4)
+
+
+@pytest.mark.parametrize(
+    ("middle", "outcome", "prompt"),
+    [
+        ('"error":{"message":"boom"},"details":[{"x":{"y":"z"}}]', "error", None),
+        ('"usage":{"prompt_tokens":7,"completion_tokens":9},"a":[{"x":{"y":"z"}}]', "finished", 7),
+    ],
+)
+def test_an_event_that_only_begins_and_ends_like_the_others_is_read(
+    middle: str, outcome: str, prompt: int | None
+) -> None:
+    plain = '{"choices":[{"delta":{"content":"%s"}}]}'
+    odd = '{"choices":[{"delta":{"content":"a"}}],' + middle + "}"
+    said = (plain % "r", plain % "q", odd, plain % "s", "[DONE]")
+    events = [f"data: {one}\n\n".encode() for one in said]
+    for chunks in (events, [b"".join(events)]):
+        scanner = StreamScanner()
+        for chunk in chunks:
+            scanner.feed(chunk)
+        assert (scanner.outcome, scanner.usage.prompt) == (outcome, prompt)

@@ -137,6 +137,10 @@ def test_bounds_hold_and_nothing_leaks(requests: list[tuple[int, str]], most: in
         ('"n": 2', 400, 1000, 100 + 2 * 900),
         ('"x": 1', 400, None, 100),
         ('"max_tokens": 10', 10**9, 1000, 1010),  # an image, say
+        ('"prompt": ["a", "b", "c"], "max_tokens": 10', 400, 1000, 100 + 3 * 10),
+        ('"prompt": [7, 8, 9], "max_tokens": 10', 400, 1000, 3 + 10),
+        ('"prompt": [[7, 8], [9]]', 400, 1000, 3 + 2 * 999),
+        ('"max_completion_tokens": 1, "max_tokens": 50', 40, 1000, 60),
     ],
 )
 def test_what_a_request_may_come_to(
