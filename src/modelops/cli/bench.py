@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
 
 from modelops.cli import output
+from modelops.cli.typed import typed
 from modelops.errors import UsageError
 
 _TENSORS = "Models of tensors"
@@ -152,14 +152,9 @@ def bench(
     from modelops.api import bench as api
     from modelops.api.text_bench import is_language_model
 
-    typed = [
-        name
-        for name in context.params
-        # By name: typer brings a click of its own in some versions.
-        if (given := context.get_parameter_source(name)) is not None and given.name == "COMMANDLINE"
-    ]
-    if "engine" in typed or is_language_model(artifacts[0]):
-        _refuse(typed, _OF_TENSORS, f"{artifacts[0]} is measured behind an engine")
+    given = typed(context)
+    if "engine" in given or is_language_model(artifacts[0]):
+        _refuse(given, _OF_TENSORS, f"{artifacts[0]} is measured behind an engine")
         if len(artifacts) > 1:
             raise UsageError("one language model is measured at a time")
         asked = {
@@ -180,7 +175,7 @@ def bench(
         }
         _bench_text(asked, as_json=as_json)
         return
-    _refuse(typed, _OF_TEXT, f"{artifacts[0]} is no language model")
+    _refuse(given, _OF_TEXT, f"{artifacts[0]} is no language model")
     from modelops.signature import parse_dim
 
     kinds = [k.strip() for k in against.split(",") if k.strip()] or (["eager"] if source else [])
@@ -208,13 +203,7 @@ def bench(
 def _bench_text(asked: dict[str, Any], *, as_json: bool) -> None:
     from modelops.api import text_bench as api
 
-    try:
-        request = api.TextBenchRequest.model_validate(asked)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = " ".join(str(part) for part in first["loc"])
-        what = first["msg"].removeprefix("Value error, ")
-        raise UsageError(f"{where}: {what}" if where else what) from None
+    request = api.TextBenchRequest.model_validate(asked)
     with output.progress() as progress:
         result = api.bench_text(request, progress)
     output.emit(result, as_json=as_json, show=None if as_json else api.view(result))
@@ -222,7 +211,7 @@ def _bench_text(asked: dict[str, Any], *, as_json: bool) -> None:
         raise typer.Exit(result.exit_code)
 
 
-def _refuse(typed: list[str], others: tuple[str, ...], why: str) -> None:
+def _refuse(given: list[str], others: tuple[str, ...], why: str) -> None:
     """Refuse options of the other kind of model, rather than leave them out.
 
     Raises:
@@ -230,7 +219,7 @@ def _refuse(typed: list[str], others: tuple[str, ...], why: str) -> None:
     """
     wrong = [
         "--" + name.replace("_", "-").replace("folder", "output")
-        for name in typed
+        for name in given
         if name in others
     ]
     if wrong:

@@ -81,7 +81,9 @@ def usage_error(error: Exception) -> Exception:
     asked = str(getattr(error, "title", "")).endswith(("Request", "TensorSpec", "Tolerance"))
     if type(error).__name__ == "ValidationError" and asked:
         problems = [
-            f"{'.'.join(map(str, e['loc']))}: {e['msg'].removeprefix('Value error, ')}"
+            ": ".join(
+                filter(None, (".".join(map(str, e["loc"])), e["msg"].removeprefix("Value error, ")))
+            )
             for e in error.errors()  # type: ignore[attr-defined]
         ]
         return UsageError("; ".join(problems))

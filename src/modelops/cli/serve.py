@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from modelops.cli import output
+from modelops.cli.typed import typed
 
 _MODELS = "Models (or --config)"
 _VLLM = "vLLM (or options, in --config)"
@@ -299,9 +300,8 @@ def serve(
 
 def _typed(ctx: typer.Context, values: dict[str, Any]) -> dict[str, Any]:
     """Return what was typed: a flag's default must not override the configuration."""
-    sources = {name: ctx.get_parameter_source(name) for name in values}
-    typed = {name for name, source in sources.items() if source and source.name == "COMMANDLINE"}
-    return {name: value for name, value in values.items() if name in typed}
+    given = typed(ctx)
+    return {name: value for name, value in values.items() if name in given}
 
 
 def _say_ready(ready: Any, as_json: bool) -> None:

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from modelops.api import text_bench as api
 from modelops.cli import bench as command
+from modelops.cli.main import usage_error
 from modelops.errors import MissingEnvironmentError, UsageError
 from modelops.text_benchmark import TextBenchRequest, TextBenchResult, TextBenchRow
 
@@ -42,7 +43,7 @@ def language_model(tmp_path: Path) -> str:
 def run(*arguments: str) -> Any:
     done = CliRunner().invoke(_APP, arguments)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
+        raise usage_error(done.exception)
     return done
 
 
