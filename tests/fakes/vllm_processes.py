@@ -12,7 +12,6 @@ import psutil
 from running_server import Server
 
 MODULE = "vllm.entrypoints.openai.api_server"
-ENGINE = "VLLM::EngineCore"
 WORKER = "VLLM::Worker"
 
 

@@ -48,11 +48,12 @@ def _check_documents(folder: Path) -> None:
 
 
 def _check_weights(folder: Path) -> None:
+    looked_at: set[str] = set()
     for index in sorted(folder.glob("*.safetensors.index.json")):
-        read_index(folder, index.name)
+        looked_at |= read_index(folder, index.name).keys()
     for pattern in _WEIGHTS:
-        names = [p.name for p in sorted(folder.glob(pattern)) if p.name not in _NO_WEIGHTS]
-        for name in names:
+        names = {p.name for p in folder.glob(pattern)}.difference(_NO_WEIGHTS)
+        for name in sorted(names - looked_at):
             names_in(inside(folder, name))
         if names:
             return

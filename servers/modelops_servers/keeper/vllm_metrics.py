@@ -41,10 +41,7 @@ class Reading:
     def cache_tokens(self) -> int | None:
         """How many tokens the KV cache holds."""
         tokens = _number(self.cache.get("kv_cache_size_tokens"))
-        if tokens is not None:
-            return tokens
-        blocks, size = _number(self.cache.get("num_gpu_blocks")), self.block_tokens
-        return None if blocks is None or size is None else blocks * size
+        return self._tokens_in_blocks if tokens is None else tokens
 
     @property
     def allocated_tokens(self) -> int | None:
@@ -52,8 +49,13 @@ class Reading:
 
         Where all layers are alike; else a token takes blocks of several kinds.
         """
+        tokens = self._tokens_in_blocks
+        return self.cache_tokens if tokens is None else tokens
+
+    @property
+    def _tokens_in_blocks(self) -> int | None:
         blocks, size = _number(self.cache.get("num_gpu_blocks")), self.block_tokens
-        return self.cache_tokens if blocks is None or size is None else blocks * size
+        return None if blocks is None or size is None else blocks * size
 
     @property
     def block_tokens(self) -> int | None:

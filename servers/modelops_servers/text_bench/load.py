@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import numpy as np
 
-from modelops.text_benchmark import Load, Spread
+from modelops.text_benchmark import Spread
 from modelops_servers.text_bench.stream import Answer, RequestFailedError, ask
 from modelops_servers.text_bench.workload import Tokens
 
@@ -80,8 +80,3 @@ def spread(seconds: Sequence[float]) -> Spread | None:
     values = np.asarray(seconds) * 1e3
     p50, p95 = np.percentile(values, (50, 95), method="inverted_cdf")
     return Spread(p50=round(float(p50), 3), p95=round(float(p95), 3), max=round(values.max(), 3))
-
-
-def loaded(found: dict[str, Any], **more: Any) -> Load:
-    """Return ``found``, from ``figures``, with what the engine told beside."""
-    return Load.model_validate(found | more)

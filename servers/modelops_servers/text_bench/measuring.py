@@ -124,8 +124,8 @@ async def _load(
     there, grown = room(cache.tokens, cache.block_tokens), None
     if there is not None and cache.block_tokens is not None:
         grown = workload.grown_tokens(concurrency, cache.block_tokens, there)
-    return load.loaded(
-        load.figures(answers, failures, seconds),
+    return Load(
+        **load.figures(answers, failures, seconds),
         concurrency=concurrency,
         grown_tokens=grown,
         must_preempt=grown is not None and there is not None and grown > there,

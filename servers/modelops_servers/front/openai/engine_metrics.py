@@ -21,7 +21,8 @@ _MOST_BYTES = 1 << 20
 # Only what is well formed is passed on: one bad line, and the whole page could not be read.
 _LABEL = r'\w+="(?:[^"\\\n]|\\[\\"n])*"'
 _VALUE = r"[+-]?(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|Inf)|NaN"
-_SAMPLE = re.compile(rf"(vllm:\w+)(?:\{{((?:{_LABEL},?)*)\}})? ({_VALUE})\Z", re.ASCII)
+_LABELS = rf"(?:{_LABEL}(?:,{_LABEL})*,?)?"
+_SAMPLE = re.compile(rf"(vllm:\w+)(?:\{{({_LABELS})\}})? ({_VALUE})\Z", re.ASCII)
 _HEAD = re.compile(
     r"# (?:(HELP) (vllm:\w+) .*|(TYPE) (vllm:\w+) (?:counter|gauge|histogram|summary|untyped))\Z",
     re.ASCII,

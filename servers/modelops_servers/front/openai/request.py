@@ -21,7 +21,7 @@ _BYTES_PER_TOKEN = 4
 
 _MODEL = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.)*")')
 # A letter of "model" as no encoder writes it: the key itself may be spelt so.
-_SPELT = re.compile(rb"\\u00(?:6[dDfF45]|6[cC])")
+_SPELT = re.compile(rb"\\u006[cCdDfF45]")
 _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _CHOICES = ("n", "best_of")
 

@@ -246,6 +246,7 @@ vllm:kv_cache_usage_perc{engine="1",model_name="engine's"} 0.5
 vllm:bare 8
 vllm:x{a="1"} abc
 vllm:x{garbage} 1
+vllm:x{a="1"b="2"} 1
 vllm:x{a="b} 1
 vllm:x{model="another"} 1
 # TYPE vllm:x bogus

@@ -94,6 +94,7 @@ def test_more_room_is_given_to_those_who_wait() -> None:
         await settle()
         slots.resize(2, None)
         await waiting
+        assert (slots.taken, slots.waiting) == (2, 0)
 
     asyncio.run(main())
 
