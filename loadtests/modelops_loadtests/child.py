@@ -87,7 +87,7 @@ def _run(spec: RunSpec, log: SampleLog, channel: int) -> dict[str, Any]:
     user.clock_start = zero = time.perf_counter()
     health = HealthMonitor(zero)
     watch = gevent.spawn(health.run)
-    runner.start(spec.users, spawn_rate=spec.users)
+    runner.start(spec.concurrency, spawn_rate=spec.concurrency)
     until = spec.warmup_s + spec.duration_s
     while (now := time.perf_counter() - zero) < until and not broken:
         phase = "warming up" if now < spec.warmup_s else "measuring"

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from pydantic import ValidationError
 
 from modelops import __version__, registry
-from modelops.errors import InputError, MeasurementError, MissingEnvironmentError, UsageError
+from modelops.errors import InputError, MeasurementError, MissingEnvironmentError
 from modelops.progress import Progress, silent
 from modelops_loadtests import gates, validity
 from modelops_loadtests.generator import generate
@@ -34,7 +33,7 @@ from modelops_loadtests.preflight import http_get, key_headers, resolve_model
 from modelops_loadtests.report import write_report
 from modelops_loadtests.samples import SampleTable
 from modelops_loadtests.scenarios.scenario import Settings
-from modelops_loadtests.spec import RunSpec, base_url
+from modelops_loadtests.spec import RunSpec
 
 SCHEMA_VERSION = 1
 EXIT_CODES = {"PASS": 0, "MEASURED": 0, "FAIL": 6, "INCONCLUSIVE": 7, "INVALID": 7}
@@ -54,7 +53,7 @@ def run(options: Mapping[str, Any], progress: Progress = silent) -> dict[str, An
         MeasurementError: nothing was measured: the server cannot be reached, or no request ended.
         MissingEnvironmentError: locust is not installed.
     """
-    spec = _spec(options)
+    spec = RunSpec.checked(options)
     asked = gates.parse(spec.slo)
     if find_spec("locust") is None:
         raise MissingEnvironmentError(
@@ -62,7 +61,7 @@ def run(options: Mapping[str, Any], progress: Progress = silent) -> dict[str, An
         )
     spec = _looked_at(spec, progress)
     folder = _folder(spec)
-    progress(f"starting {spec.users} users against {spec.url}")
+    progress(f"starting {spec.concurrency} users against {spec.url}")
     told = generate(spec, folder, progress)
     samples = SampleTable.read(folder / "samples.jsonl")
     end = told["ended_s"] if told["interrupted"] else spec.warmup_s + spec.duration_s
@@ -78,20 +77,6 @@ def run(options: Mapping[str, Any], progress: Progress = silent) -> dict[str, An
         orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     )
     return result
-
-
-def _spec(options: Mapping[str, Any]) -> RunSpec:
-    try:
-        spec = RunSpec.model_validate(dict(options))
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise UsageError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-    return spec.model_copy(
-        update={
-            "url": base_url(spec.url),
-            "data": None if spec.data is None else spec.data.absolute(),
-        }
-    )
 
 
 def _looked_at(spec: RunSpec, progress: Progress) -> RunSpec:

@@ -19,27 +19,52 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 class LoadtestRequest(BaseModel):
     """What to load, how, and what must hold. Durations are in seconds.
 
-    ``slo`` are objectives such as ``e2e_p95_ms=300``, ``error_rate=0.001`` and ``qps=50``; ``dims``
-    are sizes of dynamic dims; ``output`` is the report's folder, by default a new one below
-    ``reports``. Without a ``model``, the server must have exactly one that is ready.
+    ``scenario`` is one, or several by weight (``chat=3,embeddings=1``); ``model`` one for all or
+    ``SCENARIO=NAME`` for each, and without one the server must have exactly one that is ready.
+    The load is one of ``users`` (closed loop; 8 where nothing is said), ``rate`` (open loop,
+    requests a second), ``sweep`` (``rate=1..64``, ``users=1,2,5``) and ``trace`` (a JSONL file of
+    ``at``, ``input_tokens`` and ``output_tokens``). ``slo`` are objectives such as
+    ``ttft_p95_ms=300``, ``error_rate=0.001`` and ``goodput_rps=5``, or YAML files of them; ``dims``
+    are sizes of dynamic dims; lengths are ``256`` or ``128..512`` tokens; ``output`` is the
+    report's folder, by default a new one below ``reports``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     url: str
     scenario: str
-    model: str | None = None
-    users: int = 8
+    model: str | tuple[str, ...] | None = None
+    users: int | None = None
+    rate: float | None = None
+    arrivals: Literal["poisson", "constant", "gamma"] = "poisson"
+    burstiness: float = 1.0
+    sweep: str | None = None
+    trace: Path | None = None
+    connections: int | None = None
+    processes: int = 1
     duration_s: float = 20.0
+    max_duration_s: float | None = None
     warmup_s: float = 2.0
+    ramp_s: float = 0.0
     timeout_s: float = 30.0
     drain_s: float | None = None
     slo: tuple[str, ...] = ()
+    baseline: Path | None = None
+    max_regression: tuple[str, ...] = ()
     data: Path | None = None
     encoding: Literal["json", "binary"] = "json"
     batch: int = 1
     dims: tuple[str, ...] = ()
+    input_tokens: str | None = None
+    output_tokens: str | None = None
+    shared_prefix: float = 0.0
+    turns: int = 1
+    think_s: float = 0.0
+    tokenizer: Path | None = None
+    temperature: float | None = None
     seed: int = 0
+    calibrate: bool = True
+    metrics_url: str | None = None
     output: Path | None = None
     api_key: SecretStr | None = None
 

@@ -1,0 +1,1 @@
+"""Load shapes: when requests are due, in which stages, and with which lengths."""
