@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from modelops_loadtests.definitions import e2e
 from modelops_loadtests.measure import Measurement
 from modelops_loadtests.percentiles import percentile
 from modelops_loadtests.samples import Floats, SampleTable
@@ -48,7 +49,7 @@ def _thinned(table: SampleTable, points: int) -> SampleTable:
     """Keep at most ``points`` samples: the slowest tenth of them whole, the rest evenly."""
     if len(table) <= points:
         return table
-    slowest = np.argsort(table.e2e)[-points // 10 :]
+    slowest = np.argsort(e2e(table))[-points // 10 :]
     even = np.linspace(0, len(table) - 1, points - len(slowest)).astype(int)
     mask = np.zeros(len(table), dtype=np.bool_)
     mask[slowest] = True
@@ -62,7 +63,7 @@ def _points(table: SampleTable, name: str, colour: str, symbol: str) -> Figure:
         "mode": "markers",
         "name": name,
         "x": _rounded(table.due),
-        "y": _rounded(table.e2e * 1000),
+        "y": _rounded(e2e(table) * 1000),
         "marker": {"color": colour, "size": 5, "opacity": 0.65, "symbol": symbol},
         "hovertemplate": "%{y:.1f} ms at %{x:.2f} s<extra>" + name + "</extra>",
     }
@@ -84,7 +85,7 @@ def _over_time(measurement: Measurement, bound: tuple[str, float] | None) -> dic
     note = "Each point is one request, at the moment when it was due."
     if shown < len(inside):
         note += f" {shown:,} of {len(inside):,} are drawn, with all of the slowest."
-    bound = _near(bound, inside.e2e * 1000)
+    bound = _near(bound, e2e(inside) * 1000)
     layout = {
         "xaxis": _axis("seconds since the start", rangemode="normal"),
         "yaxis": _axis("latency, ms"),
@@ -135,7 +136,7 @@ def _label(bound: tuple[str, float] | None, axis: str) -> list[Figure]:
 
 
 def _histogram(measurement: Measurement) -> dict[str, Any]:
-    values = measurement.ok.e2e * 1000
+    values = e2e(measurement.ok) * 1000
     # One outlier would squeeze everything else into one bar: the last bar holds the slowest 0.5 %.
     low, high = float(values.min()), percentile(values, 99.5) or 0.0
     edges = np.linspace(low, max(high, low + 1e-3), 41)
@@ -189,7 +190,7 @@ def _mark(value: float | None, colour: str) -> Figure:
 
 
 def _ecdf(measurement: Measurement, bound: tuple[str, float] | None) -> dict[str, Any]:
-    values = np.sort(measurement.ok.e2e * 1000)
+    values = np.sort(e2e(measurement.ok) * 1000)
     share = np.arange(1, len(values) + 1) / len(values) * 100
     chosen = np.unique(np.linspace(0, len(values) - 1, min(len(values), 800)).astype(int))
     bound = _near(bound, values)

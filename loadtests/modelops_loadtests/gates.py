@@ -12,24 +12,12 @@ from typing import Literal
 import numpy as np
 
 from modelops.errors import UsageError
+from modelops_loadtests.definitions import LOWER_BOUNDED, TIMINGS
 from modelops_loadtests.percentiles import CONFIDENCE, needed, percentile, rate_bound, surely_above
-from modelops_loadtests.samples import Floats
+from modelops_loadtests.samples import Floats, Mask
 
 GateVerdict = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 
-TIMINGS = {
-    "e2e": "from when the request was due to the last byte of its reply",
-    "first_byte": "from when the request was due to the reply's headers",
-    "ttft": "time to first token",
-    "tpot": "time per output token",
-    "itl": "gap between tokens",
-}
-LOWER_BOUNDED = {
-    "qps": "requests completed without error, per second",
-    "items_per_s": "inputs answered, per second",
-    "tokens_per_s": "tokens answered for, per second",
-    "goodput_rps": "requests that met every objective, per second",
-}
 _TIMING = re.compile(rf"({'|'.join(TIMINGS)})_(p\d{{1,2}}(?:\.\d{{1,3}})?|mean|max)_ms\Z")
 _EXAMPLES = [f"{t}_{s}_ms" for t in TIMINGS for s in ("p50", "p90", "p95", "p99", "mean", "max")]
 
@@ -48,12 +36,17 @@ class Gate:
 
 @dataclass(frozen=True)
 class Measured:
-    """What gates are judged on. Timings are the seconds of each request that succeeded."""
+    """What gates are judged on.
+
+    ``timings`` are the seconds of each request that succeeded, in the order in which they were
+    due; ``failed_at`` says of every request, in the same order, whether it failed or was cut.
+    """
 
     timings: Mapping[str, Floats]
     rates: Mapping[str, float]
     total: int
     failed: int
+    failed_at: Mask | None = None
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,34 @@
-"""From raw samples to figures: what is inside the window, and what each figure means.
+"""From raw samples to figures: what is inside the window, and what there is per second.
 
 The window begins when the warm-up is over and lasts as asked. Latencies, the error rate and bytes
 are those of requests that were *due* inside the window, however late they ended, so that a slow
 request at the end is not lost; throughputs count requests that *ended* well inside the window.
 Latency percentiles are of requests that succeeded. A request that was cut, still in flight when
-the bound on waiting for it had passed, has no latency and is counted apart.
+the bound on waiting for it had passed, has no latency and is counted apart. What each latency
+means is in ``definitions``.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from modelops_loadtests import definitions
 from modelops_loadtests.gates import Measured, finite
 from modelops_loadtests.percentiles import percentile
 from modelops_loadtests.samples import Floats, SampleTable
 
+NO_BOUNDS: Mapping[str, float] = {}
+_COUNTED = {
+    "items_per_s": "items",
+    "output_tokens_per_s": "output_tokens",
+    "input_tokens_per_s": "input_tokens",
+}
 PERCENTILES = (50.0, 90.0, 95.0, 99.0)
 
 
@@ -37,14 +47,18 @@ class Window:
 
 @dataclass(frozen=True)
 class Measurement:
-    """The samples of the window, split by what became of them, and those outside of it."""
+    """The samples of the window, and those outside of it.
+
+    ``inside`` are those due in it, in the order in which they were due; ``completed`` those that
+    ended in it and succeeded.
+    """
 
     window: Window
     inside: SampleTable
     completed: SampleTable
     excluded: int
 
-    @property
+    @cached_property
     def ok(self) -> SampleTable:
         """Requests due inside the window that succeeded."""
         return self.inside.where(self.inside.having("ok"))
@@ -73,21 +87,26 @@ class Measurement:
 def measure(samples: SampleTable, window: Window) -> Measurement:
     """Select what was measured."""
     due, end = samples.due, samples["end"]
-    inside = (due >= window.start) & (due < window.end)
+    inside = np.flatnonzero((due >= window.start) & (due < window.end))
+    inside = inside[np.argsort(due[inside], kind="stable")]
     completed = (end >= window.start) & (end < window.end) & samples.having("ok")
     return Measurement(
-        window, samples.where(inside), samples.where(completed), int((due < window.start).sum())
+        window, samples.take(inside), samples.where(completed), int((due < window.start).sum())
     )
 
 
 def timings(measurement: Measurement) -> dict[str, Floats]:
-    """Return the seconds of each successful request, by the name of the timing."""
+    """Return the seconds of each timing, of the requests that succeeded and have it."""
     ok = measurement.ok
-    return {"e2e": ok.e2e, "first_byte": finite(ok["first_byte"] - ok.due)}
+    return {name: finite(timing.values(ok)) for name, timing in definitions.TIMINGS.items()}
 
 
-def rates(measurement: Measurement) -> dict[str, float]:
-    """Return what there is per second, and the error rate; a rate without data is left out."""
+def rates(measurement: Measurement, bounds: Mapping[str, float] = NO_BOUNDS) -> dict[str, float]:
+    """Return what there is per second, and the error rate; a rate without data is left out.
+
+    ``bounds`` are the latency objectives that goodput is of: timing → seconds
+    (``definitions.latency_bounds``).
+    """
     found: dict[str, float] = {}
     if measurement.total:
         # A cut request did not succeed either: left out, a stalled server would look well.
@@ -97,26 +116,31 @@ def rates(measurement: Measurement) -> dict[str, float]:
     if seconds > 0 and measurement.total:
         done = measurement.completed
         found["qps"] = len(done) / seconds
-        for metric, column in (("items_per_s", "items"), ("tokens_per_s", "tokens")):
+        for metric, column in _COUNTED.items():
             counted = finite(done[column])
             if counted.size:
                 found[metric] = float(counted.sum()) / seconds
+        if (share := definitions.met(measurement.inside, bounds)) is not None:
+            found["goodput_share"] = float(share.mean())
+            good = definitions.met(done, bounds)
+            found["goodput_rps"] = 0.0 if good is None else float(good.sum()) / seconds
     return found
 
 
-def measured(measurement: Measurement) -> Measured:
+def measured(measurement: Measurement, bounds: Mapping[str, float] = NO_BOUNDS) -> Measured:
     """Return what gates are judged on."""
     return Measured(
         timings=timings(measurement),
-        rates=rates(measurement),
+        rates=rates(measurement, bounds),
         total=measurement.total + measurement.cut,
         failed=measurement.failed + measurement.cut,
+        failed_at=~measurement.inside.having("ok"),
     )
 
 
-def summary(measurement: Measurement) -> dict[str, Any]:
+def summary(measurement: Measurement, bounds: Mapping[str, float] = NO_BOUNDS) -> dict[str, Any]:
     """Return the figures of the report; a latency in milliseconds, None where there is none."""
-    found = rates(measurement)
+    found = rates(measurement, bounds)
     inside = measurement.inside
     return {
         "requests": len(inside),
@@ -124,9 +148,8 @@ def summary(measurement: Measurement) -> dict[str, Any]:
         "failed": measurement.failed,
         "cut": measurement.cut,
         "error_rate": found.get("error_rate"),
-        "qps": found.get("qps"),
-        "items_per_s": found.get("items_per_s"),
-        "tokens_per_s": found.get("tokens_per_s"),
+        **{metric: found.get(metric) for metric in definitions.LOWER_BOUNDED},
+        "tokens_per_chunk": definitions.tokens_per_chunk(measurement.ok),
         "bytes_sent": int(inside["bytes_sent"].sum()),
         "bytes_received": int(inside["bytes_received"].sum()),
         **{f"{name}_ms": spread(values) for name, values in timings(measurement).items()},
@@ -135,9 +158,9 @@ def summary(measurement: Measurement) -> dict[str, Any]:
 
 def spread(values: Floats) -> dict[str, float | None]:
     """Return mean, percentiles and maximum of seconds, in milliseconds; None without a sample."""
-    found: dict[str, float | None] = {"mean": None, "max": None}
+    found: dict[str, float | None] = {"count": len(values), "mean": None, "max": None}
     if len(values):
-        found = {"mean": float(values.mean()) * 1000, "max": float(values.max()) * 1000}
+        found["mean"], found["max"] = float(values.mean()) * 1000, float(values.max()) * 1000
     for percent in PERCENTILES:
         value = percentile(values, percent)
         found[f"p{percent:g}"] = None if value is None else value * 1000
@@ -150,7 +173,7 @@ def errors(measurement: Measurement) -> list[dict[str, Any]]:
     counts = Counter(kind for kind in inside.error if kind)
     rows = []
     for kind, number in counts.most_common():
-        first = inside.error.index(kind)
+        first = min((i for i, k in enumerate(inside.error) if k == kind), key=inside["end"].item)
         rows.append(
             {
                 "kind": kind,

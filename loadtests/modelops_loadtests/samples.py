@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import IO, Any, Literal, Self
 
@@ -11,7 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from modelops_loadtests.chunks import Chunks
+
 Outcome = Literal["ok", "error", "cut"]
+Stamps = Literal["kernel", "user"]
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
@@ -21,25 +24,58 @@ class Sample:
     """One request. Times are monotonic seconds from the start of the run.
 
     ``sent`` is taken before the request is written (and before the connection is opened, where
-    there is none), ``first_byte`` when the reply's headers are complete, ``end`` after its last
-    byte and before it is checked. ``scheduled`` is when an open loop meant to send it; None in a
-    closed loop. Of a cut request, one still in flight when the run was over, ``end`` is when it
-    was given up: its latency is at least that.
+    there is none), ``first_byte`` when the reply's first byte arrived, ``end`` when its last one
+    did. ``scheduled`` is when an open loop meant to send it; None in a closed loop. Of a cut
+    request, one still in flight when the run was over, ``end`` is when it was given up: its
+    latency is at least that.
+
+    ``first_token`` is the arrival of the first chunk with any generated text (reasoning, content
+    or a tool call; not the role, not an empty delta), ``first_output`` of the first with content
+    or a tool call, ``last_token`` of the last with any. ``chunk_at`` has the arrival of each chunk
+    that carries generated text, ``chunk_tokens`` how many tokens it carried, where that is known.
+    ``coalesced`` counts those that came out of one read together with an earlier one.
+    ``tokens_from`` says who counted ``output_tokens``. ``stamps`` says whether arrivals are the
+    kernel's or were taken after the read; ``read_lag_*`` is how long what had arrived waited for
+    the client to read it.
     """
 
     sent: float
     end: float
     outcome: Outcome
-    first_byte: float | None = None
     scheduled: float | None = None
+    first_byte: float | None = None
+    first_token: float | None = None
+    first_output: float | None = None
+    last_token: float | None = None
     error: str | None = None
     detail: str | None = None
     status: int | None = None
     bytes_sent: int = 0
     bytes_received: int = 0
     items: int | None = None
-    tokens: int | None = None
     user: int = 0
+    process: int = 0
+    scenario: str | None = None
+    stage: int = 0
+    conversation: int | None = None
+    turn: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    tokens_from: Literal["usage", "tokenizer"] | None = None
+    asked_input_tokens: int | None = None
+    asked_output_tokens: int | None = None
+    chunk_at: Sequence[float] = ()
+    chunk_tokens: Sequence[float] | None = None
+    coalesced: int = 0
+    read_lag_max: float | None = None
+    read_lag_mean: float | None = None
+    stamps: Stamps = "user"
+
+
+_DEFAULTS = {f.name: f.default for f in fields(Sample)}
+_TEXTS = ("error", "detail", "scenario", "tokens_from", "stamps")
+_LISTS = ("chunk_at", "chunk_tokens")
+_NUMBERS = tuple(name for name in _DEFAULTS if name not in ("outcome", *_TEXTS, *_LISTS))
 
 
 class SampleLog:
@@ -50,9 +86,13 @@ class SampleLog:
         self.counts: dict[Outcome, int] = {"ok": 0, "error": 0, "cut": 0}
 
     def append(self, sample: Sample) -> None:
-        """Write one sample; fields that are None are left out."""
+        """Write one sample; fields that say no more than their default are left out."""
         self.counts[sample.outcome] += 1
-        record = {name: value for name, value in asdict(sample).items() if value is not None}
+        record = {
+            name: value
+            for name, default in _DEFAULTS.items()
+            if (value := getattr(sample, name)) != default
+        }
         self._stream.write(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
 
     def flush(self) -> None:
@@ -60,28 +100,17 @@ class SampleLog:
         self._stream.flush()
 
 
-_NUMBERS = (
-    "sent",
-    "end",
-    "first_byte",
-    "scheduled",
-    "status",
-    "bytes_sent",
-    "bytes_received",
-    "items",
-    "tokens",
-    "user",
-)
-
-
 @dataclass(frozen=True)
 class SampleTable:
-    """All samples by column, in the order in which they ended; a number not known is NaN."""
+    """All samples by column, in the order in which they ended; a number not known is NaN.
+
+    ``chunks`` has the arrivals of the streams' chunks; ``texts`` the columns of text by name.
+    """
 
     columns: dict[str, Floats]
     outcome: npt.NDArray[np.str_]
-    error: tuple[str | None, ...]
-    detail: tuple[str | None, ...]
+    texts: dict[str, tuple[str | None, ...]]
+    chunks: Chunks
 
     def __len__(self) -> int:
         return len(self.outcome)
@@ -89,55 +118,20 @@ class SampleTable:
     def __getitem__(self, name: str) -> Floats:
         return self.columns[name]
 
-    @classmethod
-    def of(cls, samples: Iterable[Sample]) -> Self:
-        """Build the table from samples in memory."""
-        return cls._of_records([asdict(sample) for sample in samples])
+    @property
+    def error(self) -> tuple[str | None, ...]:
+        """The bounded class of what went wrong; None where nothing did."""
+        return self.texts["error"]
 
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Read what SampleLog wrote; a last line that was cut off in the middle is left out.
+    @property
+    def detail(self) -> tuple[str | None, ...]:
+        """What was said of each failure."""
+        return self.texts["detail"]
 
-        Raises:
-            ValueError: another line is no sample.
-        """
-        lines = path.read_bytes().split(b"\n")
-        lines.pop()  # what follows the last newline: nothing, or half a record
-        return cls._of_records([orjson.loads(line) for line in lines])
-
-    @classmethod
-    def _of_records(cls, records: list[dict[str, Any]]) -> Self:
-        known = {field.name for field in fields(Sample)}
-        for record in records:
-            if not record.keys() <= known or "outcome" not in record:
-                raise ValueError(f"this is no sample: {record}")
-        columns = {
-            name: np.array(
-                [np.nan if (v := record.get(name)) is None else v for record in records],
-                dtype=np.float64,
-            )
-            for name in _NUMBERS
-        }
-        return cls(
-            columns=columns,
-            outcome=np.array([record["outcome"] for record in records], dtype=np.str_),
-            error=tuple(record.get("error") for record in records),
-            detail=tuple(record.get("detail") for record in records),
-        )
-
-    def where(self, mask: Mask) -> Self:
-        """Return the samples for which ``mask`` is true."""
-        chosen = np.flatnonzero(mask)
-        return type(self)(
-            columns={name: values[chosen] for name, values in self.columns.items()},
-            outcome=self.outcome[chosen],
-            error=tuple(self.error[i] for i in chosen),
-            detail=tuple(self.detail[i] for i in chosen),
-        )
-
-    def having(self, outcome: Outcome) -> Mask:
-        """Return which samples ended so."""
-        return np.asarray(self.outcome == outcome)
+    @property
+    def scenario(self) -> tuple[str | None, ...]:
+        """The scenario that each request was of, where the run says so."""
+        return self.texts["scenario"]
 
     @property
     def due(self) -> Floats:
@@ -145,7 +139,121 @@ class SampleTable:
         scheduled = self["scheduled"]
         return np.where(np.isnan(scheduled), self["sent"], scheduled)
 
-    @property
-    def e2e(self) -> Floats:
-        """Seconds from when each request was due to its last byte."""
-        return self["end"] - self.due
+    @classmethod
+    def of(cls, samples: Iterable[Sample]) -> Self:
+        """Build the table from samples in memory."""
+        return cls._of_records([{n: getattr(s, n) for n in _DEFAULTS} for s in samples])
+
+    @classmethod
+    def read(cls, *paths: Path) -> Self:
+        """Read what SampleLogs wrote, of one process or of several, sorted by when each ended.
+
+        A last line that was cut off in the middle is left out.
+
+        Raises:
+            ValueError: another line is no sample.
+        """
+        records: list[dict[str, Any]] = []
+        for path in paths:
+            lines = path.read_bytes().split(b"\n")
+            lines.pop()  # what follows the last newline: nothing, or half a record
+            records += map(orjson.loads, lines)
+        table = cls._of_records(records)
+        return table.take(np.argsort(table["end"], kind="stable"))
+
+    @classmethod
+    def _of_records(cls, records: list[dict[str, Any]]) -> Self:
+        for record in records:
+            if not record.keys() <= _DEFAULTS.keys() or "outcome" not in record:
+                raise ValueError(f"this is no sample: {str(record)[:200]}")
+        texts = {n: tuple(r.get(n, _DEFAULTS[n]) for r in records) for n in _TEXTS}
+        return cls(
+            columns={name: _numbers(records, name) for name in _NUMBERS},
+            outcome=np.array([record["outcome"] for record in records], dtype=np.str_),
+            texts=texts,
+            chunks=Chunks.of([(r.get("chunk_at", ()), r.get("chunk_tokens")) for r in records]),
+        )
+
+    def where(self, mask: Mask) -> Self:
+        """Return the samples for which ``mask`` is true."""
+        return self.take(np.flatnonzero(mask))
+
+    def take(self, chosen: npt.NDArray[np.intp]) -> Self:
+        """Return the samples at these places, in this order."""
+        return type(self)(
+            columns={name: values[chosen] for name, values in self.columns.items()},
+            outcome=self.outcome[chosen],
+            texts={name: tuple(texts[i] for i in chosen) for name, texts in self.texts.items()},
+            chunks=self.chunks.take(chosen),
+        )
+
+    def having(self, outcome: Outcome) -> Mask:
+        """Return which samples ended so."""
+        return np.asarray(self.outcome == outcome)
+
+    def write_parquet(self, path: Path) -> None:
+        """Write all of it as Parquet: a row for each request, chunks as lists in it.
+
+        A number that is not known is null there.
+        """
+        import pyarrow
+        import pyarrow.parquet
+
+        columns = {n: pyarrow.array(v, from_pandas=True) for n, v in self.columns.items()}
+        columns["outcome"] = pyarrow.array(self.outcome.tolist(), pyarrow.string())
+        columns |= {n: pyarrow.array(t, pyarrow.string()) for n, t in self.texts.items()}
+        for name, flat in zip(_LISTS, (self.chunks.at, self.chunks.tokens), strict=True):
+            values = pyarrow.array(flat, from_pandas=True)
+            columns[name] = pyarrow.LargeListArray.from_arrays(self.chunks.offsets, values)
+        pyarrow.parquet.write_table(pyarrow.table(columns), path, compression="zstd")
+
+    @classmethod
+    def read_parquet(cls, path: Path) -> Self:
+        """Read what ``write_parquet`` wrote.
+
+        Raises:
+            ValueError: the file is no Parquet, or not of samples.
+            OSError: it cannot be read.
+        """
+        import pyarrow
+        import pyarrow.parquet
+
+        table = pyarrow.parquet.read_table(path)
+        if missing := {"outcome", *_TEXTS, *_LISTS, *_NUMBERS} - set(table.column_names):
+            raise ValueError(f"{path} holds no samples: no column {', '.join(sorted(missing))}")
+        at, tokens = (_list_column(table, name) for name in _LISTS)
+        return cls(
+            columns={n: _float_column(table, n) for n in _NUMBERS},
+            outcome=np.array(table["outcome"].to_pylist(), dtype=np.str_),
+            texts={n: tuple(table[n].to_pylist()) for n in _TEXTS},
+            chunks=Chunks(at.values, tokens.values, at.offsets),
+        )
+
+
+def _numbers(records: list[dict[str, Any]], name: str) -> Floats:
+    default = _DEFAULTS[name]
+    nothing = np.nan if default is None or default is MISSING else default
+    values = [nothing if (v := record.get(name)) is None else v for record in records]
+    return np.array(values, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class _Lists:
+    values: Floats
+    offsets: npt.NDArray[np.int64]
+
+
+def _float_column(table: Any, name: str) -> Floats:
+    array = table[name].combine_chunks()
+    return np.array(array.to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def _list_column(table: Any, name: str) -> _Lists:
+    import pyarrow
+
+    column = table[name].combine_chunks()
+    column = column.cast(pyarrow.large_list(pyarrow.float64()))
+    lengths = np.zeros(len(column) + 1, np.int64)
+    lengths[1:] = column.value_lengths().to_numpy(zero_copy_only=False)
+    flat = column.flatten().to_numpy(zero_copy_only=False)
+    return _Lists(np.array(flat, dtype=np.float64), np.cumsum(lengths))

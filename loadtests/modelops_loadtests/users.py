@@ -56,7 +56,7 @@ def judge(scenario: Scenario, request: Request, exchange: Exchange) -> dict[str,
         answer = scenario.check(request, Reply(exchange.headers, exchange.body))
     except BadAnswerError as error:
         return {"outcome": "error", "error": error.kind, "detail": error.detail}
-    return {"outcome": "ok", "items": answer.items, "tokens": answer.tokens}
+    return {"outcome": "ok", "items": answer.items, "input_tokens": answer.input_tokens}
 
 
 class ScenarioUser(User):

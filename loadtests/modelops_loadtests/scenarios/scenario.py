@@ -50,10 +50,10 @@ class Reply:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a right answer held: inputs answered, and tokens where the server counted them."""
+    """What a right answer held: inputs answered, and their tokens where the server counted them."""
 
     items: int
-    tokens: int | None = None
+    input_tokens: int | None = None
 
 
 class BadAnswerError(Exception):

@@ -83,4 +83,4 @@ def test_embeddings(gateway: Server, tmp_path: Path, encoding: str) -> None:
     )
     assert result["errors"] == []
     assert [gate["verdict"] for gate in result["gates"]] == ["PASS"]
-    assert result["summary"]["tokens_per_s"] > result["summary"]["items_per_s"]
+    assert result["summary"]["input_tokens_per_s"] > result["summary"]["items_per_s"]

@@ -86,9 +86,9 @@ def test_an_error_rate_of_one_is_measured_and_fails_its_gate(
 
 
 def test_l13_a_missing_metric_fails(upstream: Upstream, tmp_path: Path) -> None:
-    result = measure(upstream("no-usage"), tmp_path, duration_s=0.5, slo=("tokens_per_s=1",))
+    result = measure(upstream("no-usage"), tmp_path, duration_s=0.5, slo=("input_tokens_per_s=1",))
     assert (result["verdict"], result["exit_code"]) == ("FAIL", 6)
-    assert result["summary"]["tokens_per_s"] is None
+    assert result["summary"]["input_tokens_per_s"] is None
 
 
 def test_l14_nine_samples_and_an_outlier_are_inconclusive(

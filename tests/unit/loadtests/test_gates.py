@@ -65,7 +65,7 @@ def test_each_direction(text: str, verdict: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["ttft_p95_ms=1e9", "tpot_p50_ms=1e9", "tokens_per_s=0", "goodput_rps=0"]
+    "text", ["ttft_p95_ms=1e9", "tpot_p50_ms=1e9", "input_tokens_per_s=0", "goodput_rps=0"]
 )
 def test_l13_a_gate_on_a_missing_metric_fails(text: str) -> None:
     (gate,) = parse([text])

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from modelops_loadtests.definitions import e2e
 from modelops_loadtests.measure import Window, errors, measure, measured, rates, summary
 from modelops_loadtests.samples import Sample, SampleLog, SampleTable
 from modelops_loadtests.validity import problems
@@ -43,12 +44,12 @@ def test_l15_no_sample_gives_no_figures() -> None:
 
 def test_l13_unknown_tokens_are_null_and_never_zero() -> None:
     table = SampleTable.of([ok(1.0, 1.1)])
-    assert summary(measure(table, Window(0, 4)))["tokens_per_s"] is None
+    assert summary(measure(table, Window(0, 4)))["input_tokens_per_s"] is None
 
 
 def test_l1_latency_counts_from_the_scheduled_moment() -> None:
     table = SampleTable.of([ok(2.0, 2.5, scheduled=1.0)])
-    assert table.e2e[0] == 1.5
+    assert e2e(table)[0] == 1.5
 
 
 def test_errors_are_counted_by_kind_with_the_first_example() -> None:
@@ -68,12 +69,12 @@ def test_samples_survive_the_file_and_half_a_last_line_is_left_out(tmp_path: Pat
     path = tmp_path / "samples.jsonl"
     with path.open("wb") as stream:
         log = SampleLog(stream)
-        log.append(ok(0.0, 1.0, tokens=5))
+        log.append(ok(0.0, 1.0, input_tokens=5))
         log.append(Sample(sent=1.0, end=2.0, outcome="error", error="reset"))
         stream.write(b'{"sent": 3.0, "en')
     table = SampleTable.read(path)
     assert len(table) == 2
-    assert table["tokens"][0] == 5
+    assert table["input_tokens"][0] == 5
     assert table.error == (None, "reset")
 
 

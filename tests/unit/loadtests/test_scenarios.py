@@ -87,7 +87,7 @@ def test_a_right_answer_in_either_encoding() -> None:
     request = scenario.request(Random(0))
     assert len(json.loads(request.body)["input"]) == 2
     assert scenario.check(request, Reply({}, vectors([1.0], [2.0]))).items == 2
-    assert scenario.check(request, Reply({}, vectors(HALF, HALF))).tokens is None
+    assert scenario.check(request, Reply({}, vectors(HALF, HALF))).input_tokens is None
 
 
 def test_texts_come_from_lines_or_jsonl_and_a_bad_line_is_named(tmp_path: Path) -> None:
