@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -10,6 +13,10 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from modelops.errors import UsageError
 
 MAX_STAGES = 64
+_MISSING_SHARE = 0.05
+_MISSING = 3 + 1e-6
+_GAIN = 1.05
+_NEAR = 1.1
 _WRITTEN = re.compile(r"\s*(rate|users)\s*=\s*(.+)\Z")
 _HINT = 'such as "rate=1..64", "users=1..64" or "rate=1,2,5"'
 
@@ -65,3 +72,139 @@ def _doubled(low: float, high: float) -> list[float]:
     while loads[-1] * 2 < high:
         loads.append(loads[-1] * 2)
     return [*loads, high]
+
+
+@dataclass(frozen=True)
+class StageSeen:
+    """What one stage showed. Rates are per second; ``valid`` says whether it may be believed.
+
+    ``offered`` is what the schedule really held in the window (a Poisson process does not keep
+    its rate to the request); None in a closed loop. ``verdict`` is that of the objectives.
+    """
+
+    load: float
+    throughput: float
+    seconds: float
+    offered: float | None = None
+    verdict: str | None = None
+    valid: bool = True
+
+    @property
+    def follows(self) -> bool:
+        """Whether an open loop's requests were answered as fast as they came.
+
+        In a steady state they are, but for the requests in flight at both ends of the window:
+        a twentieth, or three requests, may be missing.
+        """
+        if self.offered is None:
+            return True
+        missing = (self.offered - self.throughput) * self.seconds
+        return missing <= max(_MISSING_SHARE * self.offered * self.seconds, _MISSING)
+
+    @property
+    def good(self) -> bool:
+        """Whether it was within the objectives, or without any, kept up."""
+        return self.valid and (self.follows if self.verdict is None else self.verdict == "PASS")
+
+
+def next_load(sweep: Sweep, seen: Sequence[StageSeen]) -> float | None:
+    """Return the load of the next stage; None where the sweep is over.
+
+    First the sweep's own loads in their order, until the server is clearly saturated or a stage
+    cannot be believed. Then, where it refines, the middle between the highest load that was good
+    and the lowest above it that was not, until they are a tenth apart.
+    """
+    tried = {stage.load for stage in seen}
+    if not over(sweep, seen):
+        return next((load for load in sweep.loads if load not in tried), None)
+    return _between(sweep, seen) if sweep.refine else None
+
+
+def over(sweep: Sweep, seen: Sequence[StageSeen]) -> str | None:
+    """Return why no higher load is tried; None where one is."""
+    climbed = [stage for stage in seen if stage.load in sweep.loads]
+    if not climbed:
+        return None
+    if not climbed[-1].valid:
+        return f"the stage at {climbed[-1].load:g} cannot be believed, and a higher one less"
+    if climbed[-1].load == sweep.loads[-1]:
+        return f"{climbed[-1].load:g} was the last load asked for"
+    last = climbed[-3:]
+    if sweep.axis == "rate":
+        if len(last) > 1 and not last[-1].follows and not last[-2].follows:
+            return "two stages in a row answered fewer requests than came"
+    elif len(last) > 2 and all(
+        higher.throughput < _GAIN * lower.throughput for lower, higher in pairwise(last)
+    ):
+        return "twice more users in a row brought less than 5 % more throughput"
+    return None
+
+
+def _between(sweep: Sweep, seen: Sequence[StageSeen]) -> float | None:
+    ranked = sorted(seen, key=lambda stage: stage.load)
+    low = max((stage.load for stage in ranked if stage.good), default=None)
+    if low is None:
+        return None
+    high = min((s.load for s in ranked if s.load > low and not s.good), default=None)
+    if high is None or high / low < _NEAR or len(seen) >= MAX_STAGES:
+        return None
+    middle = (low + high) / 2
+    if sweep.axis == "users":
+        middle = float(int(middle))
+        return None if middle in (low, high) else middle
+    return float(f"{middle:.3g}")
+
+
+def knee(sweep: Sweep, seen: Sequence[StageSeen]) -> dict[str, Any] | None:
+    """Return the knee: the load, its throughput, and why there; None where nothing shows one.
+
+    Of an open loop it is the highest load up to which every stage was answered as fast as it
+    came. Of a closed loop it is where throughput² / users is greatest: by Little's law that is
+    throughput over latency, which Kleinrock calls power and takes as the proper operating point
+    (*Power and deterministic rules of thumb for probabilistic problems in computer
+    communications*, ICC 1979).
+    """
+    ranked = sorted((s for s in seen if s.valid), key=lambda stage: stage.load)
+    if not ranked:
+        return None
+    if sweep.axis == "users":
+        best = max(ranked, key=lambda s: s.throughput**2 / s.load)
+        if best.throughput <= 0:
+            return None
+        edge = " (the highest tried: it may lie above)" if best is ranked[-1] else ""
+        why = f"there throughput over latency is greatest{edge}"
+        return {"load": best.load, "throughput": best.throughput, "why": why}
+    kept: list[StageSeen] = []
+    for stage in ranked:
+        if not stage.follows:
+            break
+        kept.append(stage)
+    if not kept:
+        return None
+    best = kept[-1]
+    if len(kept) == len(ranked):
+        why = "every load tried was answered as fast as it came: the knee lies above"
+    else:
+        above = ranked[len(kept)]
+        why = (
+            f"at {above.load:g}/s only {above.throughput:.3g}/s of {above.offered or 0:.3g}/s "
+            "were answered"
+        )
+    return {"load": best.load, "throughput": best.throughput, "why": why}
+
+
+def highest_within(seen: Sequence[StageSeen]) -> dict[str, Any] | None:
+    """Return the highest load that met the objectives with no failing one below, and why there.
+
+    None where no objective was set, or none met them.
+    """
+    judged = sorted((s for s in seen if s.verdict is not None), key=lambda stage: stage.load)
+    best: StageSeen | None = None
+    for stage in judged:
+        if not stage.valid or stage.verdict != "PASS":
+            if best is None:
+                return None
+            said = stage.verdict if stage.valid else "INVALID"
+            return {"load": best.load, "why": f"at {stage.load:g} the verdict was {said}"}
+        best = stage
+    return None if best is None else {"load": best.load, "why": "it was the highest tried"}
