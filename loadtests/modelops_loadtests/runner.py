@@ -18,7 +18,7 @@ import orjson
 from modelops import __version__, registry
 from modelops.errors import InputError, MeasurementError, MissingEnvironmentError
 from modelops.progress import Progress, silent
-from modelops_loadtests import gates, validity
+from modelops_loadtests import gates, report, validity
 from modelops_loadtests.generator import generate
 from modelops_loadtests.measure import (
     Measurement,
@@ -30,7 +30,6 @@ from modelops_loadtests.measure import (
     throughput,
 )
 from modelops_loadtests.preflight import http_get, key_headers, resolve_model
-from modelops_loadtests.report import write_report
 from modelops_loadtests.samples import SampleTable
 from modelops_loadtests.scenarios.scenario import Settings
 from modelops_loadtests.spec import RunSpec
@@ -72,7 +71,7 @@ def run(options: Mapping[str, Any], progress: Progress = silent) -> dict[str, An
         )
     result = _result(spec, asked, told, measurement, folder)
     progress("writing the report")
-    write_report(result, measurement, folder / "report.html")
+    report.write(result, samples, folder)
     (folder / "report.json").write_bytes(
         orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     )
@@ -134,7 +133,7 @@ def _result(
         "kind": "loadtest",
         "verdict": verdict,
         "exit_code": EXIT_CODES[verdict],
-        "reasons": invalid or [_reason(g) for g in judged if g.verdict != "PASS"],
+        "reasons": invalid or [report.reason(asdict(g)) for g in judged if g.verdict != "PASS"],
         "gates": [asdict(g) for g in judged],
         "summary": figures,
         "errors": errors(measurement),
@@ -156,6 +155,7 @@ def _result(
         "started_at": datetime.fromtimestamp(told["started_at"], UTC).isoformat(timespec="seconds"),
         "written_at": datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="seconds"),
         "environment": _environment(),
+        "command": report.command(spec.model_dump(mode="json")),
         "files": {
             "folder": str(folder),
             "report": str(folder / "report.html"),
@@ -192,12 +192,6 @@ def _invalid(
             why = "none was sent after the warm-up: replies take longer than the run"
         return [f"no request succeeded: {why}"]
     return validity.problems(told["client"], p50)
-
-
-def _reason(gate: gates.GateResult) -> str:
-    sign = "≤" if gate.upper else "≥"
-    value = "" if gate.value is None else f" is {gate.value:.4g}"
-    return f"{gate.metric}{value}, asked {sign} {gate.bound:g}: {gate.detail}"
 
 
 def _step(seconds: float) -> float:

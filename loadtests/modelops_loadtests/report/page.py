@@ -1,0 +1,161 @@
+"""The report as one HTML page that opens without a network, with Markdown beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+from markupsafe import Markup
+
+from modelops.report.page import render
+from modelops.report.units import number
+from modelops_loadtests.report import facts, plots, wording
+from modelops_loadtests.report.markdown import markdown
+from modelops_loadtests.report.plots import sweep
+from modelops_loadtests.samples import SampleTable
+
+_GAUGE = 1.5
+"""How far a gate's picture reaches, in its bound."""
+
+
+def write(result: Mapping[str, Any], samples: SampleTable, folder: Path) -> None:
+    """Write ``report.html`` and ``report.md`` for ``result``, the contents of report.json.
+
+    ``samples`` are all of the run, those of the warm-up included.
+    """
+    (folder / "report.html").write_text(page(result, samples), encoding="utf-8")
+    (folder / "report.md").write_text(markdown(result), encoding="utf-8")
+
+
+def page(result: Mapping[str, Any], samples: SampleTable) -> str:
+    """Return the whole page."""
+    from plotly.offline import get_plotlyjs
+
+    groups = plots.groups(result, samples)
+    drawn = [
+        {"id": plot.id, "data": plot.data, "layout": plot.layout}
+        for _, found in groups
+        for plot in found
+    ]
+    tone = wording.TONES[result["verdict"]]
+    return render(
+        "loadtest.html.j2",
+        package="modelops_loadtests.report",
+        result=result,
+        words=wording,
+        tone=tone,
+        headline=f"{wording.MARKS[tone]} {wording.headline(result)}",
+        reasons=[wording.short(reason, 600) for reason in result["reasons"][:20]],
+        model=wording.model(result),
+        gates=[_gate(gate) for gate in result["gates"]],
+        tiles=facts.tiles(result),
+        latencies=facts.latencies(result),
+        statistics=facts.STATISTICS,
+        health=facts.health(result),
+        calibration=facts.calibration(result),
+        stamps=facts.stamps(result),
+        errors=[_error(row) for row in result["errors"][:50]],
+        stages=_stages(result),
+        groups=groups,
+        silence=facts.silence(result),
+        environment=_environment(result["environment"]),
+        command=wording.short(result["command"], 8000),
+        plots_json=script_json(drawn),
+        plotly_js=Markup(get_plotlyjs()),  # noqa: S704 - plotly's own source, not data
+    )
+
+
+def script_json(value: Any) -> Markup:
+    """Return JSON that no text in it can end the script element of."""
+    text = orjson.dumps(value).decode()
+    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028"))  # noqa: S704 - escaped
+
+
+def _gate(gate: Mapping[str, Any]) -> dict[str, Any]:
+    found = gate.get("interval") or {}
+    tone = wording.TONES[gate["verdict"]]
+    needed = gate.get("samples_needed")
+    samples = f"{gate['samples']:,}"
+    if needed is not None and needed > gate["samples"]:
+        samples += f" of {needed:,} needed"
+    confidence = found.get("confidence")
+    return {
+        "tone": tone,
+        "verdict": f"{wording.MARKS[tone]} {gate['verdict']}",
+        "name": wording.metric(gate["metric"]),
+        "metric": gate["metric"],
+        "bound": wording.bound(gate),
+        "value": wording.amount(gate["metric"], gate["value"]),
+        "interval": wording.interval(gate),
+        "confidence": None if confidence is None else f"{confidence:.0%}",
+        "samples": samples,
+        "detail": wording.short(gate["detail"]),
+        "gauge": _gauge(gate, found),
+    }
+
+
+def _gauge(gate: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, float] | None:
+    """Return where bound, value and interval lie on a line of 100 %; None without a value."""
+    bound, value = float(gate["bound"]), gate["value"]
+    if value is None:
+        return None
+    reach = bound * _GAUGE if bound > 0 else max(float(value), 1e-9) * _GAUGE
+
+    def place(at: float | None, nothing: float) -> float:
+        return nothing if at is None else round(100 * min(1.0, max(0.0, at / reach)), 2)
+
+    low, high = place(found.get("low"), 0.0), place(found.get("high"), 100.0)
+    at = place(value, 0.0)
+    if not found:
+        low = high = at
+    return {"bound": place(bound, 0.0), "value": at, "low": low, "width": max(high - low, 0.0)}
+
+
+def _error(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "kind": wording.short(row["kind"], 80),
+        "count": row["count"],
+        "first_s": row["first_s"],
+        "example": wording.short(row["example"] or "", 400),
+    }
+
+
+def _stages(result: Mapping[str, Any]) -> dict[str, Any] | None:
+    rows = result.get("sweep")
+    if not rows:
+        return None
+    knee = sweep.load_of(result.get("knee"))
+    highest = sweep.load_of(result.get("highest_within_slo"))
+    stages = []
+    for row in sorted(rows, key=lambda r: float(r["asked"])):
+        figures, asked = row["summary"], float(row["asked"])
+        tone = wording.TONES.get(row["verdict"], "warn")
+        stages.append(
+            {
+                "asked": f"{asked:g}",
+                "qps": number(figures.get("qps")),
+                "ttft": wording.ms((figures.get("ttft_ms") or {}).get("p95")),
+                "e2e": wording.ms((figures.get("e2e_ms") or {}).get("p95")),
+                "tokens": number(figures.get("output_tokens_per_s")),
+                "errors": wording.share(figures.get("error_rate")),
+                "tone": tone,
+                "verdict": f"{wording.MARKS[tone]} {row['verdict']}",
+                "is_knee": asked == knee,
+                "is_highest": asked == highest,
+            }
+        )
+    return {"rows": stages, "unit": sweep.unit(result), "knee": knee, "highest": highest}
+
+
+def _environment(recorded: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [
+        (
+            name.replace("_", " "),
+            wording.short(
+                ", ".join(map(str, value)) if isinstance(value, list) else str(value), 300
+            ),
+        )
+        for name, value in recorded.items()
+    ]

@@ -1,0 +1,134 @@
+"""One plot: what it shows in words, a legend, and a figure of plotly with one pair of axes.
+
+Every plot over time has the same margins and the same range of its x axis, so that what lies below
+each other happened together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from modelops_loadtests.samples import Floats
+
+Figure = dict[str, Any]
+Shape = Literal["dot", "line", "dash", "cross", "area"]
+
+COLOURS = {
+    "e2e": "s1",
+    "ttft": "s2",
+    "throughput": "s3",
+    "itl": "s4",
+    "tokens": "s5",
+    "quiet": "s6",
+}
+SERIES = ("s1", "s2", "s3", "s4", "s5", "s6")
+LOG_FROM = 20.0
+Legend = list[tuple[str, Shape, str]]
+"""Of each row: a colour's role, what is drawn in it, and its name."""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot of the page. ``unit`` and ``legend`` are written above it."""
+
+    id: str
+    title: str
+    note: str
+    unit: str
+    data: list[Figure]
+    layout: Figure
+    legend: Legend = field(default_factory=Legend)
+    wide: bool = True
+    low: bool = False
+
+
+def rounded(values: npt.ArrayLike, digits: int = 3) -> list[float | None]:
+    """Return numbers that JSON can carry, at most ``digits`` after the point."""
+    return [
+        round(float(v), digits) if math.isfinite(v) else None
+        for v in np.asarray(values, dtype=np.float64)
+    ]
+
+
+def spread(values: Floats) -> float:
+    """Return how many times the 99.5th percentile is the 0.5th one, of values above 0."""
+    positive = values[values > 0]
+    if len(positive) < 2:
+        return 1.0
+    low, high = np.percentile(positive, [0.5, 99.5])
+    return float(high / low)
+
+
+def axis(title: str = "", *, log: bool = False, **more: Any) -> Figure:
+    """Return an axis, linear from zero or logarithmic."""
+    found: Figure = {"title": {"text": title, "standoff": 4}} if title else {}
+    if log:
+        # Labels at 1, 2 and 5 of each decade, written out: 20, 50, 100.
+        return {**found, "type": "log", "dtick": "D2", **more}
+    return {**found, "rangemode": "tozero", **more}
+
+
+def time_axis(result: Mapping[str, Any]) -> Figure:
+    """Return the x axis of everything over time: from the start until the last reply."""
+    window = result["window"]
+    end = window["end_s"] + window.get("drained_after_s", 0.0)
+    return {"range": [0, round(max(end, 0.1) * 1.01, 3)], "ticksuffix": " s", "time": True}
+
+
+def line(x: list[Any], y: list[Any], name: str, colour: str, **more: Any) -> Figure:
+    """Return a line; a gap where there is no value."""
+    style = {"color": colour, "width": 2, **more.pop("line", {})}
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": x,
+        "y": y,
+        "line": style,
+        **more,
+    }
+
+
+def shade(start: float, end: float, colour: str = "s6") -> Figure:
+    """Return a band over a part of the time."""
+    return {
+        "type": "rect",
+        "x0": start,
+        "x1": end,
+        "y0": 0,
+        "y1": 1,
+        "yref": "paper",
+        "line": {"width": 0},
+        "fillcolor": f"{colour}-soft",
+        "layer": "below",
+    }
+
+
+def phases(result: Mapping[str, Any]) -> list[Figure]:
+    """Return bands over what was not measured, and lines where the run was extended."""
+    window = result["window"]
+    bands = []
+    if window["start_s"] > 0 and not result.get("sweep"):
+        bands.append(shade(0, window["start_s"]))
+    if window.get("drained_after_s", 0) > 0:
+        bands.append(shade(window["end_s"], window["end_s"] + window["drained_after_s"]))
+    for extension in result.get("extensions") or ():
+        at = extension["at_s"]
+        bands.append(
+            {
+                "type": "line",
+                "x0": at,
+                "x1": at,
+                "y0": 0,
+                "y1": 1,
+                "yref": "paper",
+                "line": {"color": "s6", "width": 1, "dash": "dot"},
+            }
+        )
+    return bands

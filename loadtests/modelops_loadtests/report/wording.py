@@ -1,0 +1,159 @@
+"""The figures of a load test in words and units, for every form that a report takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from modelops.report.names import printable
+from modelops.report.units import UNKNOWN, number
+from modelops.report.units import seconds as in_seconds
+from modelops_loadtests.definitions import timing_of
+
+TONES = {
+    "PASS": "good",
+    "MEASURED": "good",
+    "FAIL": "bad",
+    "INVALID": "bad",
+    "INCONCLUSIVE": "warn",
+}
+MARKS = {"good": "✓", "bad": "✗", "warn": "?"}
+TIMINGS = {
+    "ttft": "TTFT",
+    "first_output": "First output",
+    "tpot": "TPOT",
+    "itl": "ITL",
+    "e2e": "End to end",
+    "first_byte": "First byte",
+    "ttft_from_sent": "TTFT from sent",
+    "queued": "Held back by the client",
+}
+"""In the order in which a reply goes through them; the last ones are for those who look closer."""
+_RATES = {
+    "error_rate": "Error rate",
+    "qps": "Requests/s",
+    "items_per_s": "Inputs/s",
+    "output_tokens_per_s": "Output tokens/s",
+    "input_tokens_per_s": "Input tokens/s",
+    "goodput_rps": "Goodput",
+    "goodput_share": "Share of good requests",
+}
+_STATISTICS = {"mean": "mean", "max": "slowest"}
+_SHARES = ("error_rate", "goodput_share")
+
+
+def headline(result: Mapping[str, Any]) -> str:
+    """Return the verdict in one line."""
+    gates = result["gates"]
+    verdict = result["verdict"]
+    if verdict == "PASS":
+        return f"PASS: {_all(len(gates))} held"
+    if verdict == "FAIL":
+        failed = sum(gate["verdict"] == "FAIL" for gate in gates)
+        if not failed:
+            return "FAIL"
+        return f"FAIL: {failed} of {_objectives(len(gates))} did not hold"
+    return {
+        "MEASURED": "Measured: no objective was set",
+        "INCONCLUSIVE": "INCONCLUSIVE: too few samples to decide",
+        "INVALID": "INVALID: this run may not be believed",
+    }[str(verdict)]
+
+
+def _objectives(count: int) -> str:
+    return f"{count} objective" + ("s" if count != 1 else "")
+
+
+def _all(count: int) -> str:
+    return "the one objective" if count == 1 else f"all {count} objectives"
+
+
+def metric(name: str) -> str:
+    """Return a metric's name as people write it: ``TTFT p95``."""
+    parts = timing_of(name)
+    if parts is None:
+        return _RATES.get(name, name)
+    timing, statistic = parts
+    return f"{TIMINGS[timing]} {_STATISTICS.get(statistic, statistic)}"
+
+
+def amount(name: str, value: float | None) -> str:
+    """Return a metric's value with its unit."""
+    if value is None:
+        return UNKNOWN
+    if timing_of(name):
+        return ms(value)
+    if name in _SHARES:
+        return share(value)
+    return f"{number(value)}/s"
+
+
+def ms(value: float | None) -> str:
+    """Return milliseconds as ``412 ms`` or ``1.31 s``."""
+    if value is None:
+        return UNKNOWN
+    return "0 ms" if value == 0 else in_seconds(value / 1000)
+
+
+def share(value: float | None) -> str:
+    """Return a share of one as percent."""
+    if value is None:
+        return UNKNOWN
+    return f"{value * 100:.3g} %" if value < 0.9995 or value >= 1 else f"{value * 100:.4g} %"
+
+
+def bound(gate: Mapping[str, Any]) -> str:
+    """Return what a gate asked for: ``≤ 300 ms``."""
+    return f"{'≤' if gate['upper'] else '≥'} {amount(gate['metric'], gate['bound'])}"
+
+
+def interval(gate: Mapping[str, Any]) -> str | None:
+    """Return where the true value lies, with what confidence; None where nothing says so."""
+    found = gate.get("interval")
+    if not found:
+        return None
+    low, high = (found.get(end) for end in ("low", "high"))
+    if low is None and high is None:
+        return None
+    name = gate["metric"]
+    upper = "∞" if high is None else amount(name, high)
+    return f"{amount(name, low)} to {upper}"
+
+
+def reason(gate: Mapping[str, Any]) -> str:
+    """Return one sentence: what was measured, what was asked, on what it rests."""
+    name = gate["metric"]
+    asked = f"{'at most' if gate['upper'] else 'at least'} {amount(name, gate['bound'])}"
+    if gate["value"] is None:
+        return short(f"{metric(name)}: {asked} was asked; {gate['detail']}", 600)
+    was = amount(name, gate["value"])
+    return short(f"{metric(name)} was {was}, asked was {asked}: {gate['detail']}", 600)
+
+
+def short(text: object, most: int = 300) -> str:
+    """Return a stranger's text made harmless and cut to ``most`` characters."""
+    whole = str(text)
+    shown = printable(whole[: most + 1])
+    return shown if len(whole) <= most and len(shown) <= 2 * most else shown[: most - 1] + "…"
+
+
+def model(result: Mapping[str, Any]) -> str:
+    """Return what was loaded, for a heading."""
+    spec = result["spec"]
+    names = dict.fromkeys([*(spec.get("models") or {}).values(), spec["model"]])
+    return short(", ".join(str(n) for n in names if n) or spec["scenario"], 120)
+
+
+def load(spec: Mapping[str, Any]) -> str:
+    """Return the shape of the load in words."""
+    if spec.get("sweep"):
+        sweep = spec["sweep"]
+        loads = sweep["loads"]
+        unit = "requests/s" if sweep["axis"] == "rate" else "users"
+        return f"a sweep from {loads[0]:g} to {loads[-1]:g} {unit}"
+    if spec.get("trace"):
+        return f"the arrivals of {short(spec['trace'], 120)}"
+    if spec.get("rate"):
+        arrivals = {"poisson": "Poisson", "constant": "even", "gamma": "gamma"}
+        return f"{spec['rate']:g} requests/s in an open loop, {arrivals[spec['arrivals']]} arrivals"
+    return f"{spec.get('users') or 8:,} users in a closed loop"
