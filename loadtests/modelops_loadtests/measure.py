@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from modelops_loadtests import definitions
-from modelops_loadtests.gates import Measured, finite
-from modelops_loadtests.percentiles import percentile
+from modelops_loadtests.gates import Measured
+from modelops_loadtests.gates.percentiles import percentile
+from modelops_loadtests.gates.series import blocks_per_second, timing_series
 from modelops_loadtests.samples import Floats, SampleTable
 
 NO_BOUNDS: Mapping[str, float] = {}
@@ -129,13 +130,32 @@ def rates(measurement: Measurement, bounds: Mapping[str, float] = NO_BOUNDS) -> 
 
 def measured(measurement: Measurement, bounds: Mapping[str, float] = NO_BOUNDS) -> Measured:
     """Return what gates are judged on."""
+    inside = measurement.inside
+    met = definitions.met(inside, bounds)
     return Measured(
-        timings=timings(measurement),
-        rates=rates(measurement, bounds),
-        total=measurement.total + measurement.cut,
-        failed=measurement.failed + measurement.cut,
-        failed_at=~measurement.inside.having("ok"),
+        timings=timing_series(inside),
+        failed_at=~inside.having("ok"),
+        per_second=_per_second(measurement, bounds),
+        met_at=met,
     )
+
+
+def _per_second(measurement: Measurement, bounds: Mapping[str, float]) -> dict[str, Floats]:
+    """Return the throughputs of ``rates`` for each block of the window."""
+    window, done = measurement.window, measurement.completed
+    weights = {
+        "qps": np.ones(len(done)),
+        **{metric: done[column] for metric, column in _COUNTED.items()},
+    }
+    found = rates(measurement, bounds)
+    if "goodput_rps" in found:
+        good = definitions.met(done, bounds)
+        weights["goodput_rps"] = np.zeros(len(done)) if good is None else good.astype(np.float64)
+    return {
+        metric: blocks_per_second(done["end"], np.nan_to_num(w), window.start, window.seconds)
+        for metric, w in weights.items()
+        if metric in found
+    }
 
 
 def summary(measurement: Measurement, bounds: Mapping[str, float] = NO_BOUNDS) -> dict[str, Any]:
@@ -197,3 +217,8 @@ def throughput(measurement: Measurement, step: float) -> list[dict[str, float]]:
         {"t": float(edges[i] + step / 2), "qps": float(count) / step}
         for i, count in enumerate(counts)
     ]
+
+
+def finite(values: Floats) -> Floats:
+    """Return the values that were measured: those that are not NaN."""
+    return values[~np.isnan(values)]

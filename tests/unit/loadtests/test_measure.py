@@ -39,7 +39,7 @@ def test_l15_no_sample_gives_no_figures() -> None:
     assert figures["e2e_ms"]["p95"] is None
     assert figures["qps"] is None
     assert figures["error_rate"] is None
-    assert measured(measurement).rates == {}
+    assert measured(measurement).per_second == {}
 
 
 def test_l13_unknown_tokens_are_null_and_never_zero() -> None:

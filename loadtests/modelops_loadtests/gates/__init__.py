@@ -1,0 +1,25 @@
+"""Service level objectives: what may be gated, how a gate is written, and how it is judged."""
+
+from modelops_loadtests.gates.going_on import Undecided, undecided
+from modelops_loadtests.gates.judging import (
+    GateResult,
+    GateVerdict,
+    Interval,
+    Measured,
+    judge,
+    overall,
+)
+from modelops_loadtests.gates.objectives import Gate, parse
+
+__all__ = [
+    "Gate",
+    "GateResult",
+    "GateVerdict",
+    "Interval",
+    "Measured",
+    "Undecided",
+    "judge",
+    "overall",
+    "parse",
+    "undecided",
+]
