@@ -164,7 +164,7 @@ def _grown(name: str, key: Key, now: Look, before: Look) -> float | None:
 
 @dataclass
 class ServerMetrics:
-    """Looks at ``/metrics`` below a server's base URL while it is open; never raises.
+    """Looks at the Prometheus text at ``url`` while it is open; never raises.
 
     A server that has none, or refuses, is asked once and no more: ``result`` says so.
     """
@@ -206,11 +206,12 @@ class ServerMetrics:
         parts = urlsplit(self.url)
         https = parts.scheme == "https"
         kind = http.client.HTTPSConnection if https else http.client.HTTPConnection
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         while not self._over.is_set() and self._why is None:
             began, used = time.perf_counter(), time.thread_time()
             connection = kind(parts.hostname or "", parts.port, timeout=self.patience)
             try:
-                body = self._ask(connection, f"{parts.path}/metrics")
+                body = self._ask(connection, target)
                 if body is not None:
                     at = (began + time.perf_counter()) / 2
                     self._looks.append((at, look(body)))
@@ -230,7 +231,7 @@ class ServerMetrics:
         if response.status != 200:
             if response.status in (429, 503):  # the load itself
                 raise http.client.HTTPException(f"{response.status}")
-            self._why = f"GET /metrics answered {response.status}"
+            self._why = f"GET {path} answered {response.status}"
             return None
         pieces, size = [], 0
         while piece := response.read1(1 << 16):

@@ -122,7 +122,7 @@ def server() -> Iterator[tuple[str, type[Metrics]]]:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as listening:
         thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        yield f"http://127.0.0.1:{listening.server_port}", handler
+        yield f"http://127.0.0.1:{listening.server_port}/metrics", handler
         listening.shutdown()
         thread.join()
 
@@ -161,7 +161,7 @@ def test_a_server_without_metrics_is_said_so_and_asked_once(
 
 
 def test_a_server_that_is_not_there_costs_nothing_but_the_figures() -> None:
-    with ServerMetrics("http://127.0.0.1:1", every=0.01) as watch:
+    with ServerMetrics("http://127.0.0.1:1/metrics", every=0.01) as watch:
         while not watch._missed:
             time.sleep(0.005)
     told = watch.result(0.0)
