@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from modelops_loadtests.mock.clock import woke
 from modelops_loadtests.mock.whole import Whole, error_reply
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take in a request's next bytes."""
-        self._came = time.perf_counter()
+        self._came = woke()
         self._got += data
         if not self._answering:
             self._next()
