@@ -31,23 +31,20 @@ def betainc(a: float, b: float, x: float) -> float:
 
 
 def _fraction(a: float, b: float, x: float) -> float:
-    c, d = 1.0, 1 / _nonzero(1 - (a + b) * x / (a + 1))
+    c, d = 1.0, 1 / ((1 - (a + b) * x / (a + 1)) or _TINY)
     value = d
     for m in range(1, 100_000):
+        even = a + 2 * m
         for term in (
-            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
-            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
+            m * (b - m) * x / ((even - 1) * even),
+            -(a + m) * (a + b + m) * x / (even * (even + 1)),
         ):
-            d = 1 / _nonzero(1 + term * d)
-            c = _nonzero(1 + term / c)
+            d = 1 / ((1 + term * d) or _TINY)
+            c = (1 + term / c) or _TINY
             value *= c * d
         if abs(c * d - 1) < 1e-12:
             return value
     raise ArithmeticError(f"I_{x}({a}, {b}) does not converge")
-
-
-def _nonzero(value: float) -> float:
-    return value if abs(value) > _TINY else _TINY
 
 
 def share_at_most(share: float, trials: float, limit: float, alpha: float) -> bool:
