@@ -63,8 +63,8 @@ FAMILIES = (
         of="vllm:prefix_cache_queries_total",
     ),
     Family("preempted per second", "KV cache, %", "rate", "vllm:num_preemptions_total"),
-    Family("tokens, prompt", "tokens/s", "rate", "vllm:prompt_tokens_total"),
-    Family("tokens, completion", "tokens/s", "rate", "vllm:generation_tokens_total"),
+    Family("prompt tokens", "tokens/s", "rate", "vllm:prompt_tokens_total"),
+    Family("completion tokens", "tokens/s", "rate", "vllm:generation_tokens_total"),
     Family("tokens", "tokens/s", "rate", "modelops_tokens_total", label="kind"),
 )
 
@@ -114,7 +114,7 @@ def series(looks: Iterable[tuple[float, Look]]) -> list[dict[str, Any]]:
         for key in list(keys.get(_names(family)[-1], ()))[:_MOST_SERIES]:
             points = _points(family, key, ordered)
             model, label = key
-            title = f"{family.title}, {label}" if label else family.title
+            title = f"{label} {family.title}" if label else family.title
             known = any(r["title"] == title and r["model"] == model for r in rows)
             if any(value for _, value in points) and not known:
                 rows.append(

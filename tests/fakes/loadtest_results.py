@@ -264,7 +264,7 @@ def server_metrics() -> dict[str, Any]:
         ("wait for the engine", "queue, ms", "modelops_queue_seconds", 4 + 180 * busy),
         ("tokens a step", "batch", "vllm:iteration_tokens_total", 10 + 6 * busy),
         ("KV cache in use", "KV cache, %", "vllm:kv_cache_usage_perc", 30 + 60 * busy),
-        ("tokens, completion", "tokens/s", "modelops_tokens_total", 500 - 60 * busy),
+        ("completion tokens", "tokens/s", "modelops_tokens_total", 500 - 60 * busy),
     ]
     series = [
         {

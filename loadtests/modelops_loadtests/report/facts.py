@@ -11,6 +11,7 @@ from modelops_loadtests.report import wording
 from modelops_loadtests.report.plots.plot import COLOURS
 from modelops_loadtests.report.wording import TIMINGS, ms, share
 
+SEPARATOR = " · "
 STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 _TIMED_TILES = (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "End to end"))
 _OF_ALL = frozenset({"e2e", "first_byte"})
@@ -38,7 +39,7 @@ def tiles(result: Mapping[str, Any]) -> list[Tile]:
             continue
         asked = _asked(result, timing)
         main = asked if row.get(asked) is not None else "p95"
-        small = " · ".join(f"{p} {ms(row[p])}" for p in ("p50", "p95", "p99") if p != main)
+        small = SEPARATOR.join(f"{p} {ms(row[p])}" for p in ("p50", "p95", "p99") if p != main)
         role = COLOURS.get(timing, COLOURS["itl"])
         found.append(Tile(f"{label} {main}", ms(row[main]), small, role, _tone(result, timing)))
     if figures.get("goodput_rps") is not None:
@@ -52,7 +53,8 @@ def tiles(result: Mapping[str, Any]) -> list[Tile]:
     if figures["cut"]:
         lost += f", {figures['cut']:,} cut"
     tone = _tone(result, "error_rate") or ("bad" if figures["failed"] else "")
-    found.append(Tile("Errors", share(figures["error_rate"]), lost, "bad", tone))
+    role = "bad" if figures["failed"] else COLOURS["quiet"]
+    found.append(Tile("Errors", share(figures["error_rate"]), lost, role, tone))
     return found
 
 

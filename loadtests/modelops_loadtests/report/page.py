@@ -128,6 +128,8 @@ def _stages(result: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     knee = sweep.load_of(result.get("knee"))
     highest = sweep.load_of(result.get("highest_within_slo"))
+    found = result.get("knee")
+    why = wording.short(found.get("why") or "").rstrip(".") if isinstance(found, Mapping) else ""
     stages = []
     for row in sorted(rows, key=lambda r: float(r["asked"])):
         figures, asked = row["summary"], float(row["asked"])
@@ -146,7 +148,13 @@ def _stages(result: Mapping[str, Any]) -> dict[str, Any] | None:
                 "is_highest": asked == highest,
             }
         )
-    return {"rows": stages, "unit": sweep.unit(result), "knee": knee, "highest": highest}
+    return {
+        "rows": stages,
+        "unit": sweep.unit(result),
+        "knee": knee,
+        "highest": highest,
+        "why": why,
+    }
 
 
 def _environment(recorded: Mapping[str, Any]) -> list[tuple[str, str]]:

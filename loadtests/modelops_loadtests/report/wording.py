@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -96,10 +97,15 @@ def ms(value: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """Return a share of one as percent."""
+    """Return a share of one as percent; 100 % is all, 0 % is nothing."""
     if value is None:
         return UNKNOWN
-    return f"{value * 100:.3g} %" if value < 0.9995 or value >= 1 else f"{value * 100:.4g} %"
+    percent = value * 100
+    if 0 < percent < 0.001:
+        return "below 0.001 %"
+    if 99.9 < percent < 100:
+        return f"{math.floor(percent * 100) / 100:g} %"
+    return f"{percent:.3g} %"
 
 
 def bound(gate: Mapping[str, Any]) -> str:

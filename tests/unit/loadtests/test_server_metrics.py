@@ -94,10 +94,10 @@ def test_gauges_counters_and_histograms_become_figures_over_time() -> None:
     assert rows["waiting in vLLM"]["points"] == [[0.0, 4.0], [2.0, 6.0], [3.0, 1.0]]
     assert rows["KV cache in use"]["points"] == [[0.0, 50.0], [2.0, 75.0], [3.0, 20.0]]
     assert rows["wait for the engine"]["points"] == [[2.0, 100.0]]
-    assert rows["tokens, completion"]["points"] == [[2.0, 100.0]]
+    assert rows["completion tokens"]["points"] == [[2.0, 100.0]]
     assert {row["model"] for row in rows.values()} == {"m"}
     assert "rejected per second" not in rows, "a counter that never moved says nothing"
-    assert "tokens, prompt" not in rows
+    assert "prompt tokens" not in rows
 
 
 class Metrics(http.server.BaseHTTPRequestHandler):

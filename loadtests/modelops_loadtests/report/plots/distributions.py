@@ -11,18 +11,18 @@ from modelops_loadtests import definitions
 from modelops_loadtests.report import wording
 from modelops_loadtests.report.plots.plot import (
     COLOURS,
-    LOG_FROM,
     Figure,
     Plot,
     axis,
+    is_wide,
     line,
+    ms_axis,
     rounded,
-    spread,
 )
 from modelops_loadtests.report.window import measured
 from modelops_loadtests.samples import Floats, SampleTable
 
-_BARS = 48
+_MOST_BARS, _LEAST_BARS = 48, 12
 _SHOWN = ("ttft", "itl", "e2e")
 _TITLES = {
     "ttft": "Time to first token",
@@ -48,14 +48,15 @@ def plots(result: Mapping[str, Any], samples: SampleTable) -> list[Plot]:
 
 
 def _histogram(result: Mapping[str, Any], name: str, values: Floats) -> Plot:
-    log = spread(values) > LOG_FROM and values.min() > 0
+    log = is_wide(values)
+    bars = int(np.clip(2 * np.sqrt(len(values)), _LEAST_BARS, _MOST_BARS))
     # One outlier would squeeze all else into one bar: the last bar holds the slowest 0.5 %.
     low, high = float(values.min()), float(np.percentile(values, 99.5))
     if log:
         low, high = np.log10(max(low, np.percentile(values, 0.5))), np.log10(high)
-        edges = np.logspace(low, max(high, low + 0.01), _BARS + 1)
+        edges = np.logspace(low, max(high, low + 0.01), bars + 1)
     else:
-        edges = np.linspace(low, max(high, low + 1e-3), _BARS + 1)
+        edges = np.linspace(low, max(high, low + 1e-3), bars + 1)
     counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), bins=edges)
     colour = COLOURS[name]
     trace = line(
@@ -79,7 +80,7 @@ def _histogram(result: Mapping[str, Any], name: str, values: Floats) -> Plot:
         labels.append(_label(f"p{percent}", float(np.log10(value)) if log else value, 2 - i))
     unit = "gaps" if name == "itl" else "requests"
     layout = {
-        "xaxis": axis(log=log, rangemode="normal", ticksuffix=" ms"),
+        "xaxis": ms_axis(values, rangemode="normal"),
         "yaxis": axis(),
         "shapes": marks,
         "annotations": labels,
@@ -120,7 +121,7 @@ def _label(text: str, at: float, row: int) -> Figure:
 
 
 def _shares(values: Mapping[str, Floats]) -> Plot:
-    log = spread(np.concatenate(list(values.values()))) > LOG_FROM
+    everything = np.concatenate(list(values.values()))
     traces = []
     for name, own in values.items():
         ordered = np.sort(own)
@@ -137,14 +138,14 @@ def _shares(values: Mapping[str, Floats]) -> Plot:
             )
         )
     layout = {
-        "xaxis": axis(log=log, rangemode="normal", ticksuffix=" ms"),
-        "yaxis": axis(range=[0, 102]),
+        "xaxis": ms_axis(everything, rangemode="normal"),
+        "yaxis": axis(range=[0, 102], ticksuffix=" %"),
     }
     return Plot(
         "answered-within",
         "Answered within",
         "How many percent took no longer.",
-        "%" + (", time logarithmic" if log else ""),
+        "time logarithmic" if is_wide(everything) else "",
         traces,
         layout,
         [(COLOURS[name], "line", wording.TIMINGS[name]) for name in values],

@@ -12,15 +12,15 @@ from modelops_loadtests.definitions import timing_of
 from modelops_loadtests.report import wording
 from modelops_loadtests.report.plots.plot import (
     COLOURS,
-    LOG_FROM,
     Figure,
     Legend,
     Plot,
     axis,
+    is_wide,
     line,
+    ms_axis,
     phases,
     rounded,
-    spread,
     time_axis,
 )
 from modelops_loadtests.samples import Mask, SampleTable
@@ -61,7 +61,7 @@ def _latency(result: Mapping[str, Any], samples: SampleTable) -> Plot:
             legend.append((colour, "cross", f"{name}: {int(chosen.sum()):,}"))
     drawn = latency[ok] if not streams else np.concatenate([latency[ok], first[ok]])
     drawn = drawn[np.isfinite(drawn)]
-    log = spread(drawn) > LOG_FROM
+    log = is_wide(drawn)
     for bound in _bounds(result, streams):
         top = float(drawn.max()) if len(drawn) else 0.0
         if not log and bound[2] > 1.5 * top:
@@ -76,9 +76,9 @@ def _latency(result: Mapping[str, Any], samples: SampleTable) -> Plot:
         "latency-over-time",
         "Latency",
         note,
-        "ms, logarithmic" if log else "ms",
+        "logarithmic" if log else "",
         traces,
-        {"xaxis": time_axis(result), "yaxis": axis(log=log), "shapes": phases(result)},
+        {"xaxis": time_axis(result), "yaxis": ms_axis(drawn), "shapes": phases(result)},
         legend,
     )
 
@@ -167,15 +167,16 @@ def _throughput(result: Mapping[str, Any]) -> list[Plot]:
         values = [row.get(key) for row in rows]
         if not any(values):
             continue
+        x, y = _steps([float(row["t"]) for row in rows], values)
         trace = line(
-            rounded([row["t"] for row in rows]),
-            rounded([np.nan if v is None else v for v in values], 2),
+            rounded(x),
+            rounded(y, 2),
             title,
             COLOURS[colour],
             fill="tozeroy",
             fillcolor=f"{COLOURS[colour]}-soft",
             hovertemplate=f"%{{y:.4g}} {unit}<extra></extra>",
-            line={"shape": "hvh"},
+            line={"shape": "hv"},
         )
         layout = {"xaxis": time_axis(result), "yaxis": axis(), "shapes": phases(result)}
         note = "Without error, per second, by when they ended." if key == "qps" else ""
@@ -185,3 +186,10 @@ def _throughput(result: Mapping[str, Any]) -> list[Plot]:
         same = all(row.get("items_per_s") == row.get("qps") for row in rows)
         return found[:1] if same else found
     return found
+
+
+def _steps(middles: list[float], values: list[Any]) -> tuple[list[float], list[float]]:
+    """Return the edges of steps of one width, given their middles, and the value from each on."""
+    half = (middles[1] - middles[0]) / 2 if len(middles) > 1 else 0.5
+    known = [np.nan if v is None else float(v) for v in values]
+    return [*(m - half for m in middles), middles[-1] + half], [*known, known[-1]]

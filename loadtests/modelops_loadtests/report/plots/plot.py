@@ -7,13 +7,14 @@ each other happened together.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from modelops_loadtests.report.wording import ms
 from modelops_loadtests.samples import Floats
 
 Figure = dict[str, Any]
@@ -27,7 +28,6 @@ COLOURS = {
     "tokens": "s5",
     "quiet": "s6",
 }
-SERIES = ("s1", "s2", "s3", "s4", "s5", "s6")
 LOG_FROM = 20.0
 Legend = list[tuple[str, Shape, str]]
 """Of each row: a colour's role, what is drawn in it, and its name."""
@@ -65,13 +65,32 @@ def spread(values: Floats) -> float:
     return float(high / low)
 
 
-def axis(title: str = "", *, log: bool = False, **more: Any) -> Figure:
-    """Return an axis, linear from zero or logarithmic."""
-    found: Figure = {"title": {"text": title, "standoff": 4}} if title else {}
-    if log:
-        # Labels at 1, 2 and 5 of each decade, written out: 20, 50, 100.
-        return {**found, "type": "log", "dtick": "D2", **more}
-    return {**found, "rangemode": "tozero", **more}
+def axis(**more: Any) -> Figure:
+    """Return a linear axis from zero."""
+    return {"rangemode": "tozero", **more}
+
+
+def log_axis(values: npt.ArrayLike, write: Callable[[float], str], **more: Any) -> Figure:
+    """Return a logarithmic axis for ``values``; ``write`` says what stands at a mark."""
+    known = np.asarray(values, dtype=np.float64)
+    known = known[np.isfinite(known) & (known > 0)]
+    low, high = math.floor(np.log10(known.min())), math.ceil(np.log10(known.max()))
+    decades = float(np.log10(known.max() / known.min()))
+    steps = (1, 2, 5) if decades < 1.3 else (1, 3) if decades < 3 else (1,)
+    marks = [float(f"{step}e{power}") for power in range(low - 1, high + 1) for step in steps]
+    return {"type": "log", "tickvals": marks, "ticktext": [write(m) for m in marks], **more}
+
+
+def ms_axis(values: npt.ArrayLike, **more: Any) -> Figure:
+    """Return an axis of milliseconds: logarithmic where the values spread widely."""
+    if is_wide(np.asarray(values, dtype=np.float64)):
+        return log_axis(values, ms, **more)
+    return axis(ticksuffix=" ms", **more)
+
+
+def is_wide(values: Floats) -> bool:
+    """Whether values spread so widely that a linear axis would squeeze most of them."""
+    return spread(values) > LOG_FROM
 
 
 def time_axis(result: Mapping[str, Any]) -> Figure:

@@ -9,7 +9,6 @@ import numpy as np
 
 from modelops_loadtests.report import wording
 from modelops_loadtests.report.plots.plot import (
-    SERIES,
     Legend,
     Plot,
     axis,
@@ -20,6 +19,8 @@ from modelops_loadtests.report.plots.plot import (
 )
 
 _MOST_POINTS = 600
+# Not those of the latencies, which stand above.
+_COLOURS = ("ink", "s6", "s3", "s5", "s4", "s1")
 _TITLES = {
     "requests": "Requests in the server",
     "queue, ms": "Wait for the engine",
@@ -27,7 +28,7 @@ _TITLES = {
     "KV cache, %": "KV cache",
     "tokens/s": "Tokens, as the server counts them",
 }
-_UNITS = {"requests": "requests", "queue, ms": "ms", "batch": "a call or step"}
+_UNITS = {"requests": "requests", "queue, ms": "ms", "batch": ""}
 
 
 def plots(result: Mapping[str, Any]) -> list[Plot]:
@@ -40,7 +41,7 @@ def plots(result: Mapping[str, Any]) -> list[Plot]:
     for panel, rows in panels.items():
         several = len({row["model"] for row in rows}) > 1
         traces, legend = [], Legend()
-        for row, colour in zip(rows, SERIES, strict=False):
+        for row, colour in zip(rows, _COLOURS, strict=False):
             name = wording.short(row["title"], 80)
             if several and row["model"]:
                 name += f", {wording.short(row['model'], 40)}"
@@ -62,6 +63,8 @@ def plots(result: Mapping[str, Any]) -> list[Plot]:
         layout = {"xaxis": time_axis(result), "yaxis": axis(), "shapes": phases(result)}
         slug = panel.split(",")[0].split("/")[0].replace(" ", "-").lower()
         title, unit = _TITLES.get(panel, panel), _UNITS.get(panel, panel.split(", ")[-1])
+        if len(legend) == 1:
+            title, legend = legend[0][2][:1].upper() + legend[0][2][1:], Legend()
         found.append(Plot(f"server-{slug}", title, "", unit, traces, layout, legend, low=True))
     return found
 

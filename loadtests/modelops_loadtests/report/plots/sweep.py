@@ -11,16 +11,21 @@ from modelops_loadtests.definitions import timing_of
 from modelops_loadtests.report import wording
 from modelops_loadtests.report.plots.plot import (
     COLOURS,
-    LOG_FROM,
     Figure,
     Legend,
     Plot,
     axis,
+    is_wide,
     line,
+    log_axis,
+    ms_axis,
     rounded,
-    spread,
 )
 
+_PER_SECOND = (
+    ("qps", "completed", COLOURS["throughput"]),
+    ("goodput_rps", "within every latency objective", "good"),
+)
 _LINES = (("ttft", "p95"), ("e2e", "p95"), ("itl", "p95"))
 
 
@@ -58,22 +63,19 @@ def _throughput(result: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> Plo
             )
         )
         legend.append((COLOURS["quiet"], "dash", "asked"))
-    for key, name, colour in (("qps", "completed", "throughput"), ("goodput_rps", "good", "ttft")):
+    for key, name, colour in _PER_SECOND:
         values = [row["summary"].get(key) for row in rows]
         if any(v is not None for v in values):
-            traces.append(_measured(asked, values, name, COLOURS[colour], "/s"))
-            words = "completed" if key == "qps" else "within every latency objective"
-            legend.append((COLOURS[colour], "line", words))
+            traces.append(_measured(asked, values, name, colour, "/s"))
+            legend.append((colour, "line", name))
     marks, labels = _marks(result, asked)
     legend += _marks_legend(result)
     note = "Where the line leaves what was asked, the server no longer keeps up."
     if unit(result) == "users":
         note = "Where the line goes flat, more users only wait for longer."
-    if result.get("knee") and isinstance(result["knee"], Mapping):
-        note = wording.short(result["knee"].get("why") or note)
     highest = max((v for v in done if v is not None), default=0.0)
     layout = {
-        "xaxis": axis(f"load, {unit(result)}", log=_log(asked), rangemode="normal"),
+        "xaxis": _load_axis(result, asked),
         "yaxis": axis(range=[0, highest * 1.15 or 1]),
         "shapes": marks,
         "annotations": labels,
@@ -94,7 +96,7 @@ def _latency(result: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> Plot:
         name = f"{wording.TIMINGS[timing]} {percentile}"
         traces.append(_measured(asked, values, name, COLOURS[timing], " ms"))
         legend.append((COLOURS[timing], "line", name))
-    log = spread(np.array(everything)) > LOG_FROM
+    log = is_wide(np.array(everything))
     for gate in result["gates"]:
         parts = timing_of(gate["metric"])
         drawn = parts is not None and parts in _LINES
@@ -106,8 +108,8 @@ def _latency(result: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> Plot:
             legend.append((colour, "dash", wording.bound(gate)))
     marks, labels = _marks(result, asked)
     layout = {
-        "xaxis": axis(f"load, {unit(result)}", log=_log(asked), rangemode="normal"),
-        "yaxis": axis(log=log),
+        "xaxis": _load_axis(result, asked),
+        "yaxis": ms_axis(everything),
         "shapes": marks,
         "annotations": labels,
     }
@@ -115,7 +117,7 @@ def _latency(result: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> Plot:
         "sweep-latency",
         "Latency against load",
         "The 95th percentile of each stage; dashed is what was asked.",
-        "ms, logarithmic" if log else "ms",
+        "logarithmic" if log else "",
         traces,
         layout,
         legend,
@@ -134,6 +136,11 @@ def _measured(x: list[float], y: list[Any], name: str, colour: str, ending: str)
         marker={"color": colour, "size": 7},
         hovertemplate=f"{name}: %{{y:.4g}}{ending} at %{{x:.4g}}<extra></extra>",
     )
+
+
+def _load_axis(result: Mapping[str, Any], asked: list[float]) -> Figure:
+    named = {"title": {"text": f"load, {unit(result)}", "standoff": 4}, "rangemode": "normal"}
+    return log_axis(asked, "{:,g}".format, **named) if _log(asked) else axis(**named)
 
 
 def _log(asked: list[float]) -> bool:

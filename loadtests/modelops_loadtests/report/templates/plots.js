@@ -20,11 +20,14 @@ function draw() {
     const layout = coloured(plot.layout);
     for (const key of ["xaxis", "yaxis"]) layout[key] = axis(layout[key]);
     const titled = Boolean(layout.xaxis.title);
-    if (document.getElementById(plot.id).clientHeight < 170) layout.yaxis.nticks = 4;
+    const box = document.getElementById(plot.id);
+    layout.xaxis.nticks = Math.max(3, Math.floor(box.clientWidth / 80));
+    layout.xaxis.tickangle = 0;
+    if (box.clientHeight < 170) layout.yaxis.nticks = 5;
     Plotly.react(plot.id, coloured(plot.data), {
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: {color: style("muted"), family: "system-ui, sans-serif", size: 12},
-      margin: {l: 48, r: 14, t: 8, b: titled ? 42 : 26}, showlegend: false,
+      margin: {l: 54, r: 14, t: 8, b: titled ? 42 : 26}, showlegend: false,
       hoverlabel: {bgcolor: style("paper"), bordercolor: style("line"), font: {color: style("ink")}},
       hovermode: "closest", ...layout,
     }, {responsive: true, displaylogo: false, displayModeBar: false});
