@@ -10,8 +10,12 @@ from urllib.parse import quote, urlsplit
 
 import orjson
 
+from modelops import registry
 from modelops.errors import InputError, MeasurementError, ModelNotFoundError, UsageError
-from modelops_loadtests.scenarios.scenario import Get, error_text
+from modelops.progress import Progress
+from modelops_loadtests.scenarios.mix import prepare_mix
+from modelops_loadtests.scenarios.scenario import Get, Scenario, Settings, error_text
+from modelops_loadtests.spec import RunSpec
 
 
 def key_headers(api_key: str | None) -> dict[str, str]:
@@ -28,7 +32,7 @@ def key_headers(api_key: str | None) -> dict[str, str]:
 
 
 def http_get(base: str, headers: Mapping[str, str], *, timeout: float) -> Get:
-    """Return a function that GETs a path below ``base``, without proxies or redirects.
+    """Return a function that asks for a path below ``base``, without proxies or redirects.
 
     It raises MeasurementError where the server cannot be reached, and InputError where it refuses
     the key.
@@ -37,12 +41,15 @@ def http_get(base: str, headers: Mapping[str, str], *, timeout: float) -> Get:
     https = parts.scheme == "https"
     kind = http.client.HTTPSConnection if https else http.client.HTTPConnection
 
-    def get(path: str) -> tuple[int, Any]:
+    def get(path: str, body: Any = None, /) -> tuple[int, Any]:
         connection = kind(parts.hostname or "", parts.port, timeout=timeout)
+        sent, told = None, dict(headers)
+        if body is not None:
+            sent, told["Content-Type"] = orjson.dumps(body), "application/json"
         try:
-            connection.request("GET", parts.path + path, headers=dict(headers))
+            connection.request("GET" if sent is None else "POST", parts.path + path, sent, told)
             response = connection.getresponse()
-            status, body = response.status, response.read()
+            status, said = response.status, response.read()
         except (OSError, http.client.HTTPException) as error:
             raise MeasurementError(
                 f"nothing was measured: {base} cannot be reached ({error})",
@@ -51,19 +58,79 @@ def http_get(base: str, headers: Mapping[str, str], *, timeout: float) -> Get:
         finally:
             connection.close()
         try:
-            parsed = orjson.loads(body)
+            parsed = orjson.loads(said)
         except orjson.JSONDecodeError:
             parsed = None
         if status in (401, 403):
-            said = f": {error_text(parsed)}" if parsed is not None else ""
+            why = f": {error_text(parsed)}" if parsed is not None else ""
             given = "the key that was given" if headers else "a request without a key"
             raise InputError(
-                f"{base} refused {given} ({status}){said}",
+                f"{base} refused {given} ({status}){why}",
                 hint="give the key with --api-key or MODELOPS_API_KEY",
             )
         return status, parsed
 
     return get
+
+
+def settings_of(spec: RunSpec, scenario: str) -> Settings:
+    """Return what a scenario of the run is to be prepared with."""
+    return Settings(
+        model=spec.model_of(scenario) or "",
+        data=spec.data,
+        encoding=spec.encoding,
+        batch=spec.batch,
+        dims=dict(spec.dims),
+        seed=spec.seed,
+        input_tokens=spec.input_tokens,
+        output_tokens=spec.output_tokens,
+        shared_prefix=spec.shared_prefix,
+        tokenizer=spec.tokenizer,
+        temperature=spec.temperature,
+        stream=spec.stream,
+        ignore_eos=spec.ignore_eos,
+    )
+
+
+def look(spec: RunSpec, progress: Progress) -> RunSpec:
+    """Find each scenario's model and let it read what it needs, before a process is started.
+
+    Returns the spec with the models named.
+
+    Raises:
+        ModelopsError: what is wrong with the server, the key, a model or a scenario's options.
+    """
+    progress(f"looking at {spec.url}")
+    key = spec.api_key.get_secret_value() if spec.api_key else None
+    get = http_get(spec.url, key_headers(key), timeout=min(10.0, spec.timeout_s))
+    for name in spec.weights:
+        registry.resolve("scenarios", name)
+    models = {name: resolve_model(get, spec.model_of(name)) for name in spec.weights}
+    one = next(iter(models.values())) if len(set(models.values())) == 1 else None
+    spec = spec.model_copy(update={"model": one, "models": {} if one else models})
+    scenario = prepare(spec, get)
+    if (spec.input_tokens or spec.output_tokens) and not hasattr(scenario, "sized"):
+        raise UsageError(
+            f"the scenario {spec.scenario} generates no text of which lengths could be asked",
+            hint="leave out --input-tokens and --output-tokens; a trace may have at alone",
+        )
+    if spec.turns > 1 and not hasattr(scenario, "next_turn"):
+        raise UsageError(f"--turns: the scenario {spec.scenario} has no conversations")
+    return spec
+
+
+def prepare(spec: RunSpec, get: Get) -> Scenario:
+    """Return the run's scenario, or its scenarios as one.
+
+    Raises:
+        ModelopsError: what a scenario misses or refuses.
+    """
+    weights = spec.weights
+    if len(weights) > 1:
+        return prepare_mix(weights, lambda name: settings_of(spec, name), get)
+    (name,) = weights
+    scenario: Scenario = registry.resolve("scenarios", name).prepare(settings_of(spec, name), get)
+    return scenario
 
 
 def resolve_model(get: Get, asked: str | None) -> str:

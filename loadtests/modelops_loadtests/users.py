@@ -9,54 +9,28 @@ import logging
 import time
 from itertools import count
 from random import Random
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
-from gevent import GreenletExit, sleep
+from gevent import sleep
 from locust import User, constant, task
 from locust.exception import StopTest, StopUser
 
 from modelops.errors import ModelopsError
+from modelops_loadtests.client.connection import Connection
+from modelops_loadtests.client.target import Target
+from modelops_loadtests.locust_rows import tell_locust
 from modelops_loadtests.options import settings_of
 from modelops_loadtests.preflight import http_get, key_headers, resolve_model
-from modelops_loadtests.samples import Sample
+from modelops_loadtests.scenarios.chat import ChatScenario
+from modelops_loadtests.scenarios.completion import CompletionScenario
 from modelops_loadtests.scenarios.embeddings import EmbeddingsScenario
-from modelops_loadtests.scenarios.scenario import (
-    BadAnswerError,
-    Reply,
-    Request,
-    Scenario,
-    Settings,
-)
+from modelops_loadtests.scenarios.mix import prepare_mix
+from modelops_loadtests.scenarios.scenario import Get, Request, Scenario, Settings
 from modelops_loadtests.scenarios.tensors import TensorsScenario
+from modelops_loadtests.sending import Sender, Sent, Sink
 from modelops_loadtests.spec import base_url
-from modelops_loadtests.transport import Exchange, Transport
 
 _log = logging.getLogger(__name__)
-
-
-class Sink(Protocol):
-    """Takes every sample as it ends."""
-
-    def append(self, sample: Sample) -> None:
-        """Take one."""
-
-
-def judge(scenario: Scenario, request: Request, exchange: Exchange) -> dict[str, Any]:
-    """Return the outcome of an exchange, as the fields of its Sample that say so."""
-    if exchange.error is not None:
-        return {"outcome": "error", "error": exchange.error, "detail": exchange.detail}
-    status = exchange.status or 0
-    if 300 <= status < 400:
-        where = exchange.headers.get("location", "nowhere")[:200]
-        return {"outcome": "error", "error": f"redirect_{status}", "detail": f"to {where}"}
-    if status != 200:
-        detail = exchange.body[:200].decode("utf-8", "replace")
-        return {"outcome": "error", "error": f"http_{status}", "detail": detail}
-    try:
-        answer = scenario.check(request, Reply(exchange.headers, exchange.body))
-    except BadAnswerError as error:
-        return {"outcome": "error", "error": error.kind, "detail": error.detail}
-    return {"outcome": "ok", "items": answer.items, "input_tokens": answer.input_tokens}
 
 
 class ScenarioUser(User):
@@ -64,7 +38,8 @@ class ScenarioUser(User):
 
     Subclass it, set ``scenario_class`` (and ``settings`` where the options of the command line
     are not what you want), and locust runs it. Locust's own request event is fired too, so its
-    statistics and web page show the same requests.
+    statistics and web page show the same requests. Override ``next_request`` to decide what is
+    sent, ``after`` to look at what came of it.
     """
 
     abstract = True
@@ -72,37 +47,58 @@ class ScenarioUser(User):
     scenario_class: ClassVar[type[Any]]
     settings: ClassVar[Settings | None] = None
     timeout: ClassVar[float] = 30.0
+    idle_timeout: ClassVar[float | None] = None
     sink: ClassVar[Sink | None] = None
     api_key: ClassVar[str | None] = None
-    clock_start: ClassVar[float] = 0.0
+    clock_start: ClassVar[float | None] = None
+    """``time.perf_counter`` that the samples' times count from; None: when the class connects."""
+    process: ClassVar[int] = 0
+    trace: ClassVar[str | None] = None
     finished: ClassVar[bool] = False
     """Set when nothing more may be sent; replies in flight are still waited for."""
     _numbers: ClassVar[count[int]] = count()
     prepared: ClassVar[Scenario | None] = None
+    _shared: ClassVar[tuple[Target, Sender] | None] = None
 
     def on_start(self) -> None:
         """Connect; the first user prepares the scenario for all."""
         cls = type(self)
         self.number = next(ScenarioUser._numbers)
-        base = base_url(self.host or "")
-        headers = key_headers(self.key())
-        if cls.prepared is None:
+        self.rng = Random(f"{self.seed()}/{self.number}")  # noqa: S311
+        if "_shared" not in vars(cls) or cls._shared is None:
             try:
-                cls.prepared = self.prepare(base, headers)
+                cls._shared = self._share()
             except ModelopsError as error:
                 self.environment.process_exit_code = error.exit_code
                 hint = f" ({error.hint})" if error.hint else ""
                 _log.error("%s%s", error.message, hint)
                 self.environment.runner.quit()
                 raise StopTest(error.message) from error
-        self.scenario: Scenario = cls.prepared
-        self.rng = Random(f"{self.seed()}/{self.number}")  # noqa: S311
-        self.transport = Transport(base, timeout=self.timeout, headers=headers)
+        target, self.sender = cls._shared
+        self.connection = Connection(target, timeout=self.timeout, idle_timeout=self.idle_timeout)
+
+    def _share(self) -> tuple[Target, Sender]:
+        """Make what all users of this class use: where the server is, and what sends to it."""
+        cls = type(self)
+        base = base_url(self.host or "")
+        headers = key_headers(self.key())
+        scenario = cls.prepared or self.prepare(base, headers)
+        zero = time.perf_counter() if self.clock_start is None else self.clock_start
+        environment = self.environment
+        sender = Sender(
+            scenario=scenario,
+            sink=self.sink,
+            zero=zero,
+            process=self.process,
+            trace=self.trace,
+            told=lambda sent: tell_locust(environment, sent),
+        )
+        return Target(base, headers), sender
 
     def on_stop(self) -> None:
         """Close the connection."""
-        if transport := getattr(self, "transport", None):
-            transport.close()
+        if connection := getattr(self, "connection", None):
+            connection.close()
 
     def key(self) -> str | None:
         """Return the API key: the class's, else ``--api-key``, which reads MODELOPS_API_KEY."""
@@ -121,75 +117,44 @@ class ScenarioUser(User):
         if settings is None:
             asked = getattr(self.environment.parsed_options, "model", None) or None
             settings = settings_of(self.environment.parsed_options, resolve_model(get, asked))
-        prepared: Scenario = self.scenario_class.prepare(settings, get)
-        return prepared
+        return self.make_scenario(settings, get)
+
+    def make_scenario(self, settings: Settings, get: Get) -> Scenario:
+        """Return the scenario: one of ``scenario_class``."""
+        scenario: Scenario = self.scenario_class.prepare(settings, get)
+        return scenario
 
     @task
     def one(self) -> None:
         """Send one request, check its reply, record both."""
         if self.finished:
             raise StopUser
-        request = self.scenario.request(self.rng)
-        sent = time.perf_counter()
-        try:
-            exchange = self.transport.send(request)
-        except GreenletExit:
-            self._record(request, sent, time.perf_counter(), outcome="cut")
-            raise
-        verdict = judge(self.scenario, request, exchange)
-        self._record(
-            request,
-            exchange.sent,
-            exchange.end,
-            first_byte=exchange.first_byte,
-            status=exchange.status,
-            received=len(exchange.body),
-            **verdict,
-        )
-        if exchange.error == "refused":
+        sent = self.sender.send(self.connection, self.next_request(), user=self.number)
+        self.after(sent)
+        if sent.sample.error == "refused":
             # A refusal costs no time: without a pause a server that is gone is hammered.
             sleep(0.1)
 
-    def _record(
-        self,
-        request: Request,
-        sent: float,
-        end: float,
-        *,
-        outcome: Any,
-        first_byte: float | None = None,
-        received: int = 0,
-        **known: Any,
-    ) -> None:
-        zero = self.clock_start
-        if self.sink is not None:
-            self.sink.append(
-                Sample(
-                    sent=sent - zero,
-                    end=end - zero,
-                    first_byte=None if first_byte is None else first_byte - zero,
-                    outcome=outcome,
-                    bytes_sent=len(request.body),
-                    bytes_received=received,
-                    user=self.number,
-                    **known,
-                )
-            )
-        if outcome == "cut":
-            return
-        problem = None if outcome == "ok" else f"{known['error']}: {known.get('detail')}"
-        self.environment.events.request.fire(
-            request_type=request.method,
-            name=request.name,
-            response_time=(end - sent) * 1000,
-            response_length=received,
-            exception=None if problem is None else RequestFailedError(problem),
-            context={},
-        )
+    def next_request(self) -> Request:
+        """Return what is sent next."""
+        return self.sender.scenario.request(self.rng)
+
+    def after(self, sent: Sent) -> None:
+        """Look at what came of a request; here nothing is done."""
 
 
-class RequestFailedError(Exception):
-    """What locust is told of a request that failed."""
+class ChatUser(ScenarioUser):
+    """Sends chats to ``/v1/chat/completions``."""
+
+    abstract = True
+    scenario_class = ChatScenario
+
+
+class CompletionUser(ScenarioUser):
+    """Sends prompts to ``/v1/completions``."""
+
+    abstract = True
+    scenario_class = CompletionScenario
 
 
 class EmbeddingsUser(ScenarioUser):
@@ -204,3 +169,14 @@ class TensorsUser(ScenarioUser):
 
     abstract = True
     scenario_class = TensorsScenario
+
+
+class MixUser(ScenarioUser):
+    """Sends requests of several scenarios, as often as ``weights`` says."""
+
+    abstract = True
+    weights: ClassVar[dict[str, float]] = {"chat": 1.0}
+
+    def make_scenario(self, settings: Settings, get: Get) -> Scenario:
+        """Return the mix; all of it is sent to one model."""
+        return prepare_mix(self.weights, lambda _name: settings, get)

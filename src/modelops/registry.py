@@ -28,6 +28,8 @@ _BUILT_IN: dict[Kind, dict[str, str]] = {
         "vllm": "modelops_servers.keeper.seat:Vllm",
     },
     "scenarios": {
+        "chat": "modelops_loadtests.scenarios.chat:ChatScenario",
+        "completion": "modelops_loadtests.scenarios.completion:CompletionScenario",
         "embeddings": "modelops_loadtests.scenarios.embeddings:EmbeddingsScenario",
         "tensors": "modelops_loadtests.scenarios.tensors:TensorsScenario",
     },

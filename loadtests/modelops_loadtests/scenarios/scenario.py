@@ -1,19 +1,38 @@
-"""The seam of scenarios: one request at a time, and an answer that is right or says why not."""
+"""The seam of scenarios: one request at a time, and an answer that is right or says why not.
+
+A scenario is one class with ``prepare``, ``request`` and ``check``; one whose replies are streams
+has ``reader``, too. It is registered by name in ``modelops.registry``, or by an entry point of the
+group ``modelops.scenarios``. Nothing here knows of locust or of gevent.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 import orjson
 
+from modelops_loadtests.client.request import Request
+from modelops_loadtests.spans import Span
 from modelops_loadtests.spec import Encoding
 
-Get = Callable[[str], tuple[int, Any]]
-"""GET a path of the server: its status and its parsed JSON body (None where it is no JSON)."""
+__all__ = [
+    "Answer", "BadAnswerError", "Get", "Reply", "Request", "Scenario", "Settings", "StreamReader",
+    "StreamScenario", "error_text", "parse_json",
+]  # fmt: skip
+
+
+class Get(Protocol):
+    """GETs a path of the server, or POSTs ``body`` as JSON: status, and the parsed JSON reply.
+
+    The reply is None where it is no JSON.
+    """
+
+    def __call__(self, path: str, body: Any = None, /) -> tuple[int, Any]:
+        """Ask."""
 
 
 @dataclass(frozen=True)
@@ -26,18 +45,15 @@ class Settings:
     batch: int = 1
     dims: dict[str, int] = field(default_factory=dict)
     seed: int = 0
-
-
-@dataclass(frozen=True)
-class Request:
-    """What to send; ``items`` is how many inputs it carries."""
-
-    path: str
-    body: bytes
-    headers: dict[str, str]
-    items: int
-    name: str
-    method: str = "POST"
+    input_tokens: Span | None = None
+    output_tokens: Span | None = None
+    shared_prefix: float = 0.0
+    """Share of each prompt that all prompts have in common."""
+    tokenizer: Path | None = None
+    temperature: float | None = None
+    stream: bool = True
+    ignore_eos: bool | None = None
+    """Whether replies run to their asked length; None: where the server is known to take it."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +66,22 @@ class Reply:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a right answer held: inputs answered, and their tokens where the server counted them."""
+    """What came back: inputs answered, tokens, and of a stream its moments (perf_counter).
 
-    items: int
+    The fields are those of ``Sample``. ``text`` is what a model wrote, for a next turn.
+    """
+
+    items: int | None = None
     input_tokens: int | None = None
+    output_tokens: int | None = None
+    tokens_from: Literal["usage", "tokenizer"] | None = None
+    first_token: float | None = None
+    first_output: float | None = None
+    last_token: float | None = None
+    chunk_at: Sequence[float] = ()
+    chunk_tokens: Sequence[float] | None = None
+    coalesced: int = 0
+    text: str = ""
 
 
 class BadAnswerError(Exception):
@@ -66,17 +94,40 @@ class BadAnswerError(Exception):
 
 
 class Scenario(Protocol):
-    """Registered by name in ``modelops.registry``, or by an entry point ``modelops.scenarios``."""
+    """What is sent, and how a whole reply is checked."""
 
     @classmethod
     def prepare(cls, settings: Settings, get: Get) -> Self:
         """Read what is needed from the server and from files, or raise a ModelopsError."""
 
     def request(self, rng: Random) -> Request:
-        """Return the next request to send."""
+        """Return the next request to send; quickly, since it is made when it is due."""
 
     def check(self, request: Request, reply: Reply) -> Answer:
         """Return what the reply held, or raise BadAnswerError."""
+
+
+class StreamReader(Protocol):
+    """Reads one reply that is a stream; called with each event as it arrives, and may not wait."""
+
+    finished: bool
+    """Whether the protocol's own ending has come."""
+
+    def event(self, kind: bytes, data: bytes, at: float, read: int) -> None:
+        """Take an event that was complete at ``at`` (perf_counter), in the read of that number."""
+
+    def answer(self) -> Answer:
+        """Return what has come so far; also of a stream that broke."""
+
+    def problem(self) -> BadAnswerError | None:
+        """Return why what came, and ended, is not right; None where it is."""
+
+
+class StreamScenario(Scenario, Protocol):
+    """A scenario whose requests have ``stream`` set."""
+
+    def reader(self, request: Request) -> StreamReader:
+        """Return what reads the reply to this request."""
 
 
 def parse_json(body: bytes) -> dict[str, Any]:
