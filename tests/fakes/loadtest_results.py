@@ -128,6 +128,7 @@ def chat(folder: Path = Path("reports/chat")) -> tuple[dict[str, Any], SampleTab
             for t in seconds
         ],
         "window": {
+            "stage": 0,
             "start_s": WARMUP,
             "end_s": END,
             "seconds": END - WARMUP,
@@ -135,7 +136,7 @@ def chat(folder: Path = Path("reports/chat")) -> tuple[dict[str, Any], SampleTab
             "drained_after_s": DRAINED,
             "interrupted": False,
         },
-        "extensions": [{"at_s": 24.0, "because": "end to end p99.9 is undecided"}],
+        "extensions": [{"at_s": 24.0, "until_s": END, "because": "end to end p99.9 is undecided"}],
         "client": {
             "cpu_share": 0.21,
             "lag_p50_ms": 0.08,
@@ -145,7 +146,8 @@ def chat(folder: Path = Path("reports/chat")) -> tuple[dict[str, Any], SampleTab
             "read_lag_p99_ms": 0.6,
             "queued_p99_ms": 1.9,
             "coalesced_share": 0.004,
-            "rate": {"asked": 8.0, "delivered": 7.97},
+            "rate": {"asked": 8.0, "scheduled": 7.98, "delivered": 7.97},
+            "tokens": {"input": {"asked": 256.0, "counted": 256.0, "ratio": 1.0}, "output": None},
             "stamps": "kernel",
             "series": [
                 {
@@ -168,6 +170,7 @@ def chat(folder: Path = Path("reports/chat")) -> tuple[dict[str, Any], SampleTab
             "queued_p99_ms": 20.0,
             "coalesced_share": 0.05,
             "rate_share": 0.01,
+            "tokens_share": 0.1,
         },
         "sweep": [],
         "server_metrics": server_metrics(),
@@ -205,10 +208,14 @@ def sweep(folder: Path = Path("reports/sweep")) -> tuple[dict[str, Any], SampleT
                 "stage": stage,
                 "asked": asked,
                 "delivered": delivered,
+                "start_s": 1.0 + 5 * stage,
+                "end_s": 5.0 + 5 * stage,
                 "summary": figures,
                 "verdict": "PASS" if within else "FAIL",
             }
         )
+    result["window"] |= {"stage": 3, "start_s": 16.0, "end_s": 20.0, "seconds": 4.0}
+    samples.columns["stage"][:] = np.clip((samples.due // 5), 0, 6)
     result |= {
         "verdict": "PASS",
         "exit_code": 0,
@@ -218,8 +225,9 @@ def sweep(folder: Path = Path("reports/sweep")) -> tuple[dict[str, Any], SampleT
         "errors": [],
         "extensions": [],
         "sweep": stages,
-        "knee": {"load": 16.0, "why": "beyond it, twice the load brings 0 % more throughput"},
-        "highest_within_slo": 8.0,
+        "knee": {"load": 11.3, "throughput": 11.3, "why": "at 16/s only 15.2/s were answered"},
+        "highest_within_slo": {"load": 8.0, "why": "at 11.3 the verdict was FAIL"},
+        "sweep_ended": "32 was the last load asked for",
         "spec": _spec(sweep={"axis": "rate", "loads": [1.0, 32.0], "refine": True}),
     }
     return result, samples

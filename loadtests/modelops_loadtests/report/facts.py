@@ -119,7 +119,9 @@ def _between(found: Any) -> str | None:
     if not found:
         return None
     low, high = found
-    return f"{ms(low)} – {'∞' if high is None else ms(high)}"
+    if low is None and high is None:
+        return None
+    return f"{'0' if low is None else ms(low)} – {'∞' if high is None else ms(high)}"
 
 
 class Health(NamedTuple):
@@ -135,6 +137,7 @@ _CLIENT: tuple[tuple[str, str, str, str], ...] = (
     ("cpu_share", "CPU, of one core", "share", "cpu_share"),
     ("lag_p99_ms", "Lag of its loop, p99", "ms", "lag_p99_ms"),
     ("lag_max_ms", "Lag of its loop, largest", "ms", ""),
+    ("cpu_wait_share", "Waiting for a core", "share", ""),
     ("read_lag_p50_ms", "Read after it had arrived, p50", "ms", "read_lag_p50_ms"),
     ("read_lag_p99_ms", "Read after it had arrived, p99", "ms", "read_lag_p99_ms"),
     ("queued_p99_ms", "Sent after it was due, p99", "ms", "queued_p99_ms"),
@@ -155,14 +158,30 @@ def health(result: Mapping[str, Any]) -> list[Health]:
         within = None if most is None else value <= most
         rows.append(Health(name, shown(value), "" if most is None else f"≤ {shown(most)}", within))
     rate = client.get("rate") or {}
-    if rate.get("asked") and rate.get("delivered") is not None:
-        off = abs(rate["delivered"] / rate["asked"] - 1)
+    if rate.get("scheduled") and rate.get("delivered") is not None:
+        off = abs(rate["delivered"] / rate["scheduled"] - 1)
         most = bounds.get("rate_share")
-        words = f"{number(rate['delivered'])} of {number(rate['asked'])} requests/s"
+        words = f"{number(rate['delivered'])} of {number(rate['scheduled'])} requests/s"
         within = None if most is None else off <= most
         rows.append(
-            Health("Delivered rate", words, "" if most is None else f"± {share(most)}", within)
+            Health(
+                "Sent, of what was due", words, "" if most is None else f"± {share(most)}", within
+            )
         )
+    return rows + _tokens(client.get("tokens") or {}, bounds.get("tokens_share"))
+
+
+def _tokens(told: Mapping[str, Any], most: float | None) -> list[Health]:
+    """Return how many tokens the server counted, beside how many were asked for."""
+    rows = []
+    for side, name in (("input", "Tokens in a prompt"), ("output", "Tokens in a reply")):
+        found = told.get(side)
+        if not found:
+            continue
+        words = f"{number(found['counted'])} counted, {number(found['asked'])} asked"
+        off = abs(found["ratio"] - 1) if side == "input" else found["ratio"] - 1
+        bound = "" if most is None else f"{'±' if side == 'input' else '+'} {share(most)}"
+        rows.append(Health(name, words, bound, None if most is None else off <= most))
     return rows
 
 
@@ -171,12 +190,15 @@ def calibration(result: Mapping[str, Any]) -> str:
     found = result.get("calibration") or {}
     first, gap = (found.get(f"{name}_error_ms") or {} for name in ("ttft", "itl"))
     if first.get("p99") is None:
-        return "How much it adds was not measured: the run was not calibrated."
+        why = found.get("problem") or "the run was not calibrated"
+        return f"How much it adds is not known: {wording.short(why)}."
     words = f"This client adds at most {ms(abs(first['p99']))} at p99 to a time to first token"
     if gap.get("p99") is not None:
         words += f", and {ms(abs(gap['p99']))} to a gap between tokens"
     if found.get("streams"):
         words += f" ({found['streams']:,} streams of a mock server that stamps what it writes)"
+    if found.get("busy"):
+        words += "; something else used the machine meanwhile, so it is less where nothing does"
     return f"{words}."
 
 

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from modelops.report.page import render
 from modelops.report.units import number
+from modelops_loadtests.gates.regressions import DIFFERENCE, RATIO
 from modelops_loadtests.report import facts, plots, wording
 from modelops_loadtests.report.markdown import markdown
 from modelops_loadtests.report.plots import sweep
@@ -101,16 +102,27 @@ def _gauge(gate: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, float
     bound, value = float(gate["bound"]), gate["value"]
     if value is None:
         return None
-    reach = bound * _GAUGE if bound > 0 else max(float(value), 1e-9) * _GAUGE
+    start, end = _reach(gate["metric"], bound, float(value))
 
     def place(at: float | None, nothing: float) -> float:
-        return nothing if at is None else round(100 * min(1.0, max(0.0, at / reach)), 2)
+        if at is None:
+            return nothing
+        return round(100 * min(1.0, max(0.0, (at - start) / (end - start))), 2)
 
-    low, high = place(found.get("low"), 0.0), place(found.get("high"), 100.0)
     at = place(value, 0.0)
-    if not found:
-        low = high = at
+    low, high = (
+        (place(found.get("low"), 0.0), place(found.get("high"), 100.0)) if found else (at, at)
+    )
     return {"bound": place(bound, 0.0), "value": at, "low": low, "width": max(high - low, 0.0)}
+
+
+def _reach(metric: str, bound: float, value: float) -> tuple[float, float]:
+    """Return the ends of a gate's picture: from nothing, or as far on both sides of no change."""
+    for ending, still in ((RATIO, 1.0), (DIFFERENCE, 0.0)):
+        if metric.endswith(ending):
+            away = 3 * max(abs(bound - still), 0.01)
+            return still - away, still + away
+    return 0.0, _GAUGE * (bound if bound > 0 else max(value, 1e-9))
 
 
 def _error(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,16 +156,20 @@ def _stages(result: Mapping[str, Any]) -> dict[str, Any] | None:
                 "errors": wording.share(figures.get("error_rate")),
                 "tone": tone,
                 "verdict": f"{wording.MARKS[tone]} {row['verdict']}",
+                "is_head": row["stage"] == result["window"].get("stage"),
                 "is_knee": asked == knee,
                 "is_highest": asked == highest,
             }
         )
+    ended = wording.short(result.get("sweep_ended") or "").rstrip(".")
     return {
         "rows": stages,
         "unit": sweep.unit(result),
+        "head": next((row["asked"] for row in stages if row["is_head"]), None),
         "knee": knee,
-        "highest": highest,
         "why": why,
+        "highest": highest,
+        "ended": ended,
     }
 
 

@@ -14,4 +14,6 @@ def measured(result: Mapping[str, Any], samples: SampleTable) -> SampleTable:
     """Return the samples that were due inside the window that was measured."""
     window = result["window"]
     inside = (samples.due >= window["start_s"]) & (samples.due < window["end_s"])
+    if "stage" in window:
+        inside &= samples["stage"] == window["stage"]
     return samples.where(np.asarray(inside))

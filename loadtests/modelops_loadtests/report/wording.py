@@ -10,6 +10,7 @@ from modelops.report.names import printable
 from modelops.report.units import UNKNOWN, number
 from modelops.report.units import seconds as in_seconds
 from modelops_loadtests.definitions import timing_of
+from modelops_loadtests.gates.regressions import DIFFERENCE, RATIO
 
 TONES = {
     "PASS": "good",
@@ -71,6 +72,9 @@ def _all(count: int) -> str:
 
 def metric(name: str) -> str:
     """Return a metric's name as people write it: ``TTFT p95``."""
+    for ending in (RATIO, DIFFERENCE):
+        if name.endswith(ending):
+            return metric(name.removesuffix(ending)) + ending
     parts = timing_of(name)
     if parts is None:
         return _RATES.get(name, name)
@@ -82,6 +86,10 @@ def amount(name: str, value: float | None) -> str:
     """Return a metric's value with its unit."""
     if value is None:
         return UNKNOWN
+    if name.endswith(RATIO):
+        return f"{value:.3f} ×"
+    if name.endswith(DIFFERENCE):
+        return f"{value * 100:+.3g} points"
     if timing_of(name):
         return ms(value)
     if name in _SHARES:
@@ -122,8 +130,9 @@ def interval(gate: Mapping[str, Any]) -> str | None:
     if low is None and high is None:
         return None
     name = gate["metric"]
-    upper = "∞" if high is None else amount(name, high)
-    return f"{amount(name, low)} to {upper}"
+    if low is None:
+        return f"up to {amount(name, high)}"
+    return f"{amount(name, low)} to {'∞' if high is None else amount(name, high)}"
 
 
 def reason(gate: Mapping[str, Any]) -> str:

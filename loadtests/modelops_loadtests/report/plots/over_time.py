@@ -86,7 +86,9 @@ def _latency(result: Mapping[str, Any], samples: SampleTable) -> Plot:
 def _shaded(result: Mapping[str, Any]) -> str:
     window = result["window"]
     words = []
-    if window["start_s"] > 0 and not result.get("sweep"):
+    if result.get("sweep"):
+        words.append("what lies between the stages")
+    elif window["start_s"] > 0:
         words.append("the warm-up")
     if window.get("drained_after_s", 0) > 0.05:
         words.append("the wait for the last replies")
@@ -180,6 +182,8 @@ def _throughput(result: Mapping[str, Any]) -> list[Plot]:
         )
         layout = {"xaxis": time_axis(result), "yaxis": axis(), "shapes": phases(result)}
         note = "Without error, per second, by when they ended." if key == "qps" else ""
+        if result.get("sweep") and note:
+            note += " Of the stage whose figures stand above."
         found.append(Plot(f"throughput-{key}", title, note, unit, [trace], layout, low=True))
     # One request is one input, in most runs: said once.
     if len(found) == 2 and found[1].id.endswith("items_per_s"):

@@ -97,7 +97,8 @@ def time_axis(result: Mapping[str, Any]) -> Figure:
     """Return the x axis of everything over time: from the start until the last reply."""
     window = result["window"]
     end = window["end_s"] + window.get("drained_after_s", 0.0)
-    return {"range": [0, round(max(end, 0.1) * 1.01, 3)], "ticksuffix": " s", "time": True}
+    end = max([end, *(row["end_s"] for row in result.get("sweep") or ())])
+    return {"range": [0, round(max(end, 0.1) * 1.01, 3)], "ticksuffix": " s"}
 
 
 def line(x: list[Any], y: list[Any], name: str, colour: str, **more: Any) -> Figure:
@@ -131,12 +132,12 @@ def shade(start: float, end: float, colour: str = "s6") -> Figure:
 
 def phases(result: Mapping[str, Any]) -> list[Figure]:
     """Return bands over what was not measured, and lines where the run was extended."""
-    window = result["window"]
-    bands = []
-    if window["start_s"] > 0 and not result.get("sweep"):
-        bands.append(shade(0, window["start_s"]))
-    if window.get("drained_after_s", 0) > 0:
-        bands.append(shade(window["end_s"], window["end_s"] + window["drained_after_s"]))
+    window, rows = result["window"], result.get("sweep") or ()
+    measured = sorted((row["start_s"], row["end_s"]) for row in rows)
+    measured = measured or [(window["start_s"], window["end_s"])]
+    ends = [0.0, *(end for _, end in measured)]
+    starts = [*(start for start, _ in measured), time_axis(result)["range"][1]]
+    bands = [shade(a, b) for a, b in zip(ends, starts, strict=True) if b - a > 0.05]
     for extension in result.get("extensions") or ():
         at = extension["at_s"]
         bands.append(
