@@ -1,16 +1,19 @@
-"""The process that holds locust: runs one RunSpec and tells its parent how it goes.
+"""A process that holds locust: does the stages that its parent tells it, and says how they go.
 
-``python -m modelops_loadtests.child SPEC SAMPLES``: SPEC is a JSON file, SAMPLES is written. On
-stdout one JSON object a line: ``{"progress": …}`` twice a second, then ``{"done": …}`` or
-``{"failed": …}``. A line ``stop`` on stdin, or its end, ends the run early. Whatever locust prints
+``python -m modelops_loadtests.child SPEC SAMPLES PROCESS``: SPEC is a JSON file, samples are
+written to SAMPLES, PROCESS is this one's number among ``spec.processes``. It speaks in lines of
+JSON. It tells ``{"ready": true}``, then for each stage ``{"progress": …}`` twice a second and
+``{"ended": …}``, or ``{"failed": …}`` and it is over. It is told ``{"stage": …, "zero": …}``,
+while it runs ``{"until": …, "held": …}`` (how long the stage lasts), ``{"stop": true}`` (to end
+the stage now), and ``{"quit": true}``; the end of its stdin is the same. Whatever locust prints
 goes to stderr.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,30 +21,30 @@ import gevent
 import orjson
 from gevent.event import Event
 from gevent.os import tp_read
+from gevent.queue import Queue
 from locust import events  # first: it patches the standard library
 from locust.env import Environment
 
-from modelops import registry
 from modelops.errors import ModelopsError
-from modelops_loadtests.health import HealthMonitor
-from modelops_loadtests.preflight import http_get, key_headers
+from modelops_loadtests.client.target import Target
+from modelops_loadtests.load.stage import Stage
+from modelops_loadtests.locust_rows import tell_locust
+from modelops_loadtests.preflight import http_get, key_headers, prepare
 from modelops_loadtests.samples import SampleLog
-from modelops_loadtests.scenarios.scenario import Settings
+from modelops_loadtests.sending import Sender
 from modelops_loadtests.spec import RunSpec
-from modelops_loadtests.users import ScenarioUser
+from modelops_loadtests.stage_runner import StageRunner
+from modelops_loadtests.watching import WatchedLog
 
-_STOPPED_DRAIN = 1.0
 
-
-def main(spec_path: str, samples_path: str) -> None:
-    """Run the spec; every outcome is told on stdout, and the exit code is 0 when it was told."""
+def main(spec_path: str, samples_path: str, process: str) -> None:
+    """Do what is told; every outcome is told on stdout, and the exit code is 0 when it was."""
     channel = os.dup(1)
     os.dup2(2, 1)
     spec = RunSpec.model_validate_json(Path(spec_path).read_bytes())
     try:
         with Path(samples_path).open("wb") as stream:
-            done = _run(spec, SampleLog(stream), channel)
-        _tell(channel, {"done": done})
+            _run(spec, int(process), WatchedLog(SampleLog(stream)), channel)
     except ModelopsError as error:
         kind, code = type(error).__name__, error.exit_code
         body = {"type": kind, "message": error.message, "hint": error.hint, "exit_code": code}
@@ -52,78 +55,46 @@ def _tell(channel: int, message: dict[str, Any]) -> None:
     os.write(channel, orjson.dumps(message, option=orjson.OPT_APPEND_NEWLINE))
 
 
-def _run(spec: RunSpec, log: SampleLog, channel: int) -> dict[str, Any]:
-    key = os.environ.get("MODELOPS_API_KEY") or None
-    settings = Settings(
-        model=spec.model or "",
-        data=spec.data,
-        encoding=spec.encoding,
-        batch=spec.batch,
-        dims=spec.dims,
-        seed=spec.seed,
+def _run(spec: RunSpec, process: int, log: WatchedLog, channel: int) -> None:
+    headers = key_headers(os.environ.get("MODELOPS_API_KEY") or None)
+    scenario = prepare(spec, http_get(spec.url, headers, timeout=spec.timeout_s))
+    environment = Environment(events=events, host=spec.url)
+    sender = Sender(
+        scenario=scenario,
+        sink=log,
+        process=process,
+        trace=secrets.token_hex(4) if spec.trace_ids else None,
+        told=lambda sent: tell_locust(environment, sent),
     )
-    scenario_class = registry.resolve("scenarios", spec.scenario)
-    get = http_get(spec.url, key_headers(key), timeout=spec.timeout_s)
-    scenario = scenario_class.prepare(settings, get)
-
-    class LoadtestUser(ScenarioUser):
-        pass
-
-    user = LoadtestUser
-    user.scenario_class, user.prepared, user.settings = scenario_class, scenario, settings
-    user.timeout, user.sink, user.api_key = spec.timeout_s, log, key
-    environment = Environment(user_classes=[user], events=events, host=spec.url)
-    broken: list[str] = []
-
-    def on_user_error(exception: BaseException, **_: Any) -> None:
-        broken.append(f"{type(exception).__name__}: {exception}")
-
-    environment.events.user_error.add_listener(on_user_error)  # type: ignore[no-untyped-call]
-    runner = environment.create_local_runner()
+    runner = StageRunner(spec, process, environment, Target(spec.url, headers), sender, log)
     stop = Event()
-    gevent.spawn(_listen, stop)
-
-    started = time.time()
-    user.clock_start = zero = time.perf_counter()
-    health = HealthMonitor(zero)
-    watch = gevent.spawn(health.run)
-    runner.start(spec.concurrency, spawn_rate=spec.concurrency)
-    until = spec.warmup_s + spec.duration_s
-    while (now := time.perf_counter() - zero) < until and not broken:
-        phase = "warming up" if now < spec.warmup_s else "measuring"
-        _tell(channel, {"progress": {"t": now, "phase": phase, **log.counts}})
-        log.flush()
-        if stop.wait(min(0.5, until - now)):
-            break
-    ended = min(time.perf_counter() - zero, until)
-    _tell(channel, {"progress": {"t": ended, "phase": "waiting for replies", **log.counts}})
-    interrupted = stop.is_set() and ended < until
-    # Not locust's own stop: it holds the loop for tens of milliseconds, and the replies that are
-    # still to come would be stamped late. It is left what to do with those that never came.
-    user.finished = True
-    patience = _STOPPED_DRAIN if interrupted else spec.drain
-    while runner.user_count and time.perf_counter() - zero < ended + patience:
-        gevent.sleep(0.01)
-    drained = time.perf_counter() - zero
-    runner.stop()
-    watch.kill()
-    log.flush()
-    if broken:
-        raise ModelopsError(f"the scenario {spec.scenario!r} broke: {broken[0]}")
-    return {
-        "started_at": started,
-        "ended_s": ended,
-        "drained_s": drained,
-        "interrupted": interrupted,
-        "client": health.summary(spec.warmup_s, ended),
-    }
+    orders: Queue[dict[str, Any] | None] = Queue()
+    gevent.spawn(_listen, orders, runner, stop)
+    _tell(channel, {"ready": True})
+    while (order := orders.get()) is not None:
+        stage = Stage.read(order["stage"])
+        ended = runner.run(stage, order["zero"], stop, lambda told: _tell(channel, told))
+        _tell(channel, {"ended": ended})
 
 
-def _listen(stop: Event) -> None:
-    """Set ``stop`` when the parent says so, or is gone."""
-    tp_read(0, 16)
+def _listen(orders: Queue[dict[str, Any] | None], runner: StageRunner, stop: Event) -> None:
+    """Pass on what the parent says; that it is gone, too."""
+    buffer = b""
+    while chunk := tp_read(0, 4096):
+        *lines, buffer = (buffer + chunk).split(b"\n")
+        for told in map(orjson.loads, lines):
+            if "stage" in told:
+                stop.clear()
+                orders.put(told)
+            elif "until" in told:
+                runner.lasts(told["until"], held=told["held"])
+            elif "quit" in told:
+                orders.put(None)
+            else:
+                stop.set()
     stop.set()
+    orders.put(None)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    main(*sys.argv[1:4])

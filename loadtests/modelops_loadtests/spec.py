@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -124,12 +125,19 @@ class RunSpec(BaseModel):
     tokenizer: Path | None = None
     """A tokenizer.json, or a folder with one; None: the server's ``/tokenize``."""
     temperature: float | None = Field(default=None, ge=0, le=10, allow_inf_nan=False)
+    stream: bool = True
+    """Whether chat and completion ask for streams."""
+    ignore_eos: bool | None = None
+    """Whether replies run to their asked length; None: where the server is known to take it."""
 
     seed: int = Field(default=0, ge=0)
+    """Of every random choice; ``checked`` draws one where none was given."""
     calibrate: bool = True
     """Measure the client's own error against the built-in mock first; cached for the machine."""
     metrics_url: str | None = None
     """Where the server's Prometheus metrics are; None: ``/metrics`` below ``url``."""
+    server_metrics: bool = True
+    """Look at them once a second."""
     trace_ids: bool = False
     """Give each request an ``X-Request-Id``, for a server that stamps what it does."""
     output: Path | None = None
@@ -195,6 +203,8 @@ class RunSpec(BaseModel):
             raise UsageError("--think lies between turns", hint="add --turns")
         if self.turns > 1 and (odd := [n for n in weights if n != "chat"]):
             raise UsageError(f"--turns needs the scenario chat; {odd[0]} has no conversation")
+        if self.trace is not None and self.ramp_s:
+            raise UsageError("--trace says when each request is due; --ramp cannot be kept")
         if self.trace is not None and self.turns > 1:
             raise UsageError("--trace says when each request is due; --turns cannot be kept")
         if bool(self.max_regression) != (self.baseline is not None):
@@ -246,8 +256,11 @@ class RunSpec(BaseModel):
         Raises:
             UsageError: an option cannot be meant; it is named as it is on the command line.
         """
+        given = {name: value for name, value in options.items() if value is not None}
+        # The same seed sends the same prompts, which a server that ran before has in its cache.
+        given.setdefault("seed", secrets.randbelow(1 << 31))
         try:
-            spec = cls.model_validate(dict(options))
+            spec = cls.model_validate(given)
         except ValidationError as error:
             first = error.errors()[0]
             name = str(first["loc"][0]) if first["loc"] else "the spec"

@@ -97,7 +97,7 @@ class StageSeen:
         a twentieth, or three requests, may be missing.
         """
         if self.offered is None:
-            return True
+            return True  # a closed loop waits
         missing = (self.offered - self.throughput) * self.seconds
         return missing <= max(_MISSING_SHARE * self.offered * self.seconds, _MISSING)
 
@@ -110,7 +110,7 @@ class StageSeen:
 def next_load(sweep: Sweep, seen: Sequence[StageSeen]) -> float | None:
     """Return the load of the next stage; None where the sweep is over.
 
-    First the sweep's own loads in their order, until the server is clearly saturated or a stage
+    First the sweep's own loads in their order, until the server is clearly saturated or stages
     cannot be believed. Then, where it refines, the middle between the highest load that was good
     and the lowest above it that was not, until they are a tenth apart.
     """
@@ -125,10 +125,10 @@ def over(sweep: Sweep, seen: Sequence[StageSeen]) -> str | None:
     climbed = [stage for stage in seen if stage.load in sweep.loads]
     if not climbed:
         return None
-    if not climbed[-1].valid:
-        return f"the stage at {climbed[-1].load:g} cannot be believed, and a higher one less"
     if climbed[-1].load == sweep.loads[-1]:
         return f"{climbed[-1].load:g} was the last load asked for"
+    if len(climbed) > 1 and not climbed[-1].valid and not climbed[-2].valid:
+        return "two stages in a row cannot be believed, and a higher load still less"
     last = climbed[-3:]
     if sweep.axis == "rate":
         if len(last) > 1 and not last[-1].follows and not last[-2].follows:
@@ -145,7 +145,7 @@ def _between(sweep: Sweep, seen: Sequence[StageSeen]) -> float | None:
     low = max((stage.load for stage in ranked if stage.good), default=None)
     if low is None:
         return None
-    high = min((s.load for s in ranked if s.load > low and not s.good), default=None)
+    high = min((s.load for s in ranked if s.load > low and s.valid and not s.good), default=None)
     if high is None or high / low < _NEAR or len(seen) >= MAX_STAGES:
         return None
     middle = (low + high) / 2
@@ -196,15 +196,15 @@ def knee(sweep: Sweep, seen: Sequence[StageSeen]) -> dict[str, Any] | None:
 def highest_within(seen: Sequence[StageSeen]) -> dict[str, Any] | None:
     """Return the highest load that met the objectives with no failing one below, and why there.
 
-    None where no objective was set, or none met them.
+    None where no objective was set, or none met them. A stage that cannot be believed says nothing.
     """
-    judged = sorted((s for s in seen if s.verdict is not None), key=lambda stage: stage.load)
+    judged = sorted(
+        (s for s in seen if s.verdict is not None and s.valid), key=lambda stage: stage.load
+    )
     best: StageSeen | None = None
     for stage in judged:
-        if not stage.valid or stage.verdict != "PASS":
-            if best is None:
-                return None
-            said = stage.verdict if stage.valid else "INVALID"
-            return {"load": best.load, "why": f"at {stage.load:g} the verdict was {said}"}
+        if stage.verdict != "PASS":
+            why = f"at {stage.load:g} the verdict was {stage.verdict}"
+            return None if best is None else {"load": best.load, "why": why}
         best = stage
     return None if best is None else {"load": best.load, "why": "it was the highest tried"}

@@ -23,7 +23,9 @@ class LoadtestRequest(BaseModel):
     ``SCENARIO=NAME`` for each, and without one the server must have exactly one that is ready.
     The load is one of ``users`` (closed loop; 8 where nothing is said), ``rate`` (open loop,
     requests a second), ``sweep`` (``rate=1..64``, ``users=1,2,5``) and ``trace`` (a JSONL file of
-    ``at``, ``input_tokens`` and ``output_tokens``). ``slo`` are objectives such as
+    ``at``, ``input_tokens`` and ``output_tokens``). Without a ``duration_s`` a trace is replayed to
+    its end, and any other load is measured for 20 s; without a ``seed`` one is drawn, so that no
+    prompt of an earlier run comes again. ``slo`` are objectives such as
     ``ttft_p95_ms=300``, ``error_rate=0.001`` and ``goodput_rps=5``, or YAML files of them; ``dims``
     are sizes of dynamic dims; lengths are ``256`` or ``128..512`` tokens; ``output`` is the
     report's folder, by default a new one below ``reports``.
@@ -42,7 +44,7 @@ class LoadtestRequest(BaseModel):
     trace: Path | None = None
     connections: int | None = None
     processes: int = 1
-    duration_s: float = 20.0
+    duration_s: float | None = None
     max_duration_s: float | None = None
     warmup_s: float = 2.0
     ramp_s: float = 0.0
@@ -62,9 +64,12 @@ class LoadtestRequest(BaseModel):
     think_s: float = 0.0
     tokenizer: Path | None = None
     temperature: float | None = None
-    seed: int = 0
+    stream: bool = True
+    ignore_eos: bool | None = None
+    seed: int | None = None
     calibrate: bool = True
     metrics_url: str | None = None
+    server_metrics: bool = True
     output: Path | None = None
     api_key: SecretStr | None = None
 

@@ -121,9 +121,13 @@ def loadtest(
         typer.Option(min=1, max=256, help="Processes that send.", rich_help_panel=_LOAD),
     ] = 1,
     duration: Annotated[
-        str,
-        typer.Option(help="How long to measure (each stage): 20s, 2m.", rich_help_panel=_TIME),
-    ] = "20s",
+        str | None,
+        typer.Option(
+            help="How long to measure (each stage): 20s, 2m. Default: 20s; of a trace, all of it.",
+            show_default=False,
+            rich_help_panel=_TIME,
+        ),
+    ] = None,
     max_duration: Annotated[
         str | None,
         typer.Option(
@@ -203,6 +207,22 @@ def loadtest(
             rich_help_panel=_CONTENT,
         ),
     ] = None,
+    no_stream: Annotated[
+        bool,
+        typer.Option(
+            "--no-stream", help="Ask for whole replies, not for streams.", rich_help_panel=_CONTENT
+        ),
+    ] = False,
+    ignore_eos: Annotated[
+        bool | None,
+        typer.Option(
+            "--ignore-eos/--stop-at-eos",
+            help="Whether replies run to their asked length. Default: where the server is known "
+            "to take it.",
+            show_default=False,
+            rich_help_panel=_CONTENT,
+        ),
+    ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -234,8 +254,15 @@ def loadtest(
         ),
     ] = None,
     seed: Annotated[
-        int, typer.Option(min=0, help="Of every random choice.", rich_help_panel=_CONTENT)
-    ] = 0,
+        int | None,
+        typer.Option(
+            min=0,
+            help="Of every random choice. Default: drawn, so that no earlier run's prompt is "
+            "found in the server's cache.",
+            show_default=False,
+            rich_help_panel=_CONTENT,
+        ),
+    ] = None,
     slo: Annotated[
         list[str] | None,
         typer.Option(
@@ -280,6 +307,10 @@ def loadtest(
             show_default=False,
         ),
     ] = None,
+    no_server_metrics: Annotated[
+        bool,
+        typer.Option("--no-server-metrics", help="Do not look at the server's metrics."),
+    ] = False,
     folder: Annotated[
         Path | None,
         typer.Option(
@@ -318,7 +349,7 @@ def loadtest(
         trace=trace,
         connections=connections,
         processes=processes,
-        duration_s=api.seconds(duration),
+        duration_s=None if duration is None else api.seconds(duration),
         max_duration_s=None if max_duration is None else api.seconds(max_duration),
         warmup_s=api.seconds(warmup),
         ramp_s=api.seconds(ramp),
@@ -331,6 +362,8 @@ def loadtest(
         think_s=api.seconds(think),
         tokenizer=tokenizer,
         temperature=temperature,
+        stream=not no_stream,
+        ignore_eos=ignore_eos,
         data=data,
         encoding=encoding.value,
         batch=batch,
@@ -341,6 +374,7 @@ def loadtest(
         max_regression=tuple(max_regression or ()),
         calibrate=not no_calibration,
         metrics_url=metrics_url,
+        server_metrics=not no_server_metrics,
         output=folder,
         api_key=api_key or None,
     )

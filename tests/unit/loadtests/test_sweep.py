@@ -55,8 +55,8 @@ def test_a_sweep_ends_where_its_generator_cannot_be_believed() -> None:
     def serve(load: float) -> StageSeen:
         return StageSeen(load, load, 10.0, offered=load, valid=load < 8)
 
-    sweep, seen = swept("rate=1,2,4,8,16", serve)
-    assert [stage.load for stage in seen] == [1, 2, 4, 8]
+    sweep, seen = swept("rate=1,2,4,8,16,32", serve)
+    assert [stage.load for stage in seen] == [1, 2, 4, 8, 16]
     assert "cannot be believed" in str(over(sweep, seen))
     found = knee(sweep, seen)
     assert found is not None
@@ -85,6 +85,11 @@ def test_a_verdict_below_counts_even_if_a_higher_load_passed() -> None:
     assert found is not None
     assert (found["load"], found["why"]) == (1, "at 2 the verdict was INCONCLUSIVE")
     assert highest_within(seen[1:]) is None
+    # One that cannot be believed says nothing, either way.
+    odd = StageSeen(2.0, 2.0, 10.0, offered=2.0, verdict="FAIL", valid=False)
+    found = highest_within([seen[0], odd, seen[2]])
+    assert found is not None
+    assert found["load"] == 4
     assert highest_within([]) is None
 
 
