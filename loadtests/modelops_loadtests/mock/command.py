@@ -78,9 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 async def _serve(script: Script, asked: dict[str, Any]) -> None:
     server = Server(script, asked["model"] or ["mock"], asked["key"])
-    listening = await server.listen(asked["host"], asked["port"])
-    port = listening.sockets[0].getsockname()[1]
-    sys.stdout.write(orjson.dumps({"port": port}).decode() + "\n")
+    listening = server.listen(asked["host"], asked["port"])
+    sys.stdout.write(orjson.dumps({"port": listening.port}).decode() + "\n")
     sys.stdout.flush()
     loop, over = asyncio.get_running_loop(), asyncio.Event()
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from modelops_loadtests.mock.clock import woke
 from modelops_loadtests.mock.whole import Whole, error_reply
+from modelops_loadtests.mock.wire import Wire
 
 if TYPE_CHECKING:
     from modelops_loadtests.mock.server import Server
@@ -29,30 +27,26 @@ class Request:
     arrived: float
 
 
-class Connection(asyncio.Protocol):
+class Connection:
     """Reads requests for a server; the next one is read when the reply before is over."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, sock: socket.socket) -> None:
         self._server = server
+        self._wire = Wire(sock, server.clock, self._received, self._lost)
+        self.write = self._wire.send
         self._got = bytearray()
         self._answering = False
         self._came = 0.0
         self.left: Callable[[], None] | None = None
         """Called when the client leaves in the middle of a reply."""
 
-    def connection_made(self, transport: Any) -> None:
-        """Keep what is written to."""
-        self.transport = transport
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """Stop what was being written."""
+    def _lost(self) -> None:
         if self.left is not None:
             self.left()
             self.left = None
 
-    def data_received(self, data: bytes) -> None:
-        """Take in a request's next bytes."""
-        self._came = woke()
+    def _received(self, data: bytes, arrived: float) -> None:
+        self._came = arrived
         self._got += data
         if not self._answering:
             self._next()
@@ -61,7 +55,7 @@ class Connection(asyncio.Protocol):
         end = self._got.find(b"\r\n\r\n")
         if end < 0:
             if len(self._got) > _LARGEST_HEAD:
-                self.transport.abort()
+                self.reset()
             return
         first, *lines = self._got[:end].decode("latin-1").split("\r\n")
         headers = {
@@ -72,15 +66,15 @@ class Connection(asyncio.Protocol):
             method, path, _ = first.split(" ")
             length = int(headers.get("content-length", 0))
         except ValueError:
-            self.transport.abort()
+            self.reset()
             return
         if "transfer-encoding" in headers:
             self.reply(error_reply(411, "the mock reads no chunked request"))
-            self.transport.close()
+            self.close()
             return
         if len(self._got) < end + 4 + length:
             if headers.get("expect", "").lower() == "100-continue":
-                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             return
         body = bytes(self._got[end + 4 : end + 4 + length])
         del self._got[: end + 4 + length]
@@ -92,7 +86,7 @@ class Connection(asyncio.Protocol):
         head = [f"HTTP/1.1 {whole.status} X", f"content-length: {len(whole.body)}"]
         head += [f"{name}: {value}" for name, value in whole.headers.items()]
         body = whole.body[: len(whole.body) // 2] if half else whole.body
-        self.transport.write("\r\n".join([*head, "\r\n"]).encode() + body)
+        self.write("\r\n".join([*head, "\r\n"]).encode() + body)
 
     def reply(self, whole: Whole) -> None:
         """Write a whole reply, and read on."""
@@ -108,11 +102,9 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         """Close it after what was written."""
         self.left = None
-        self.transport.close()
+        self._wire.close()
 
     def reset(self) -> None:
         """Close it so that the client sees a reset."""
         self.left = None
-        sock = self.transport.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.transport.abort()
+        self._wire.reset()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import Sequence
 from urllib.parse import unquote, urlsplit
 
+from modelops_loadtests.client.clock import KernelClock
 from modelops_loadtests.mock.asked import (
     BadRequestError,
     read_asked,
@@ -20,6 +22,7 @@ from modelops_loadtests.mock.metrics import exposition
 from modelops_loadtests.mock.script import Script
 from modelops_loadtests.mock.stamps import Ledger
 from modelops_loadtests.mock.whole import Whole, error_reply, json_reply, metadata
+from modelops_loadtests.mock.wire import Listener
 
 _CONTEXT = 8192
 _OPEN = ("/stamps", "/arrivals", "/metrics", "/health", "/livez", "/readyz")
@@ -37,12 +40,15 @@ class Server:
         self.waiting: deque[Exchange] = deque()
         self.died = asyncio.Event()
         """Set in the middle of the request at which the script ends the process."""
+        self.clock = KernelClock()
         self._key = key
 
-    async def listen(self, host: str, port: int) -> asyncio.Server:
+    def listen(self, host: str, port: int) -> Listener:
         """Open the port; 0 is any."""
-        loop = asyncio.get_running_loop()
-        return await loop.create_server(lambda: Connection(self), host, port, backlog=4096)
+        return Listener(host, port, self._connected)
+
+    def _connected(self, sock: socket.socket) -> None:
+        Connection(self, sock)  # the loop keeps it while the socket is open
 
     def answer(self, connection: Connection, request: Request) -> None:
         """Answer one request, now or as the script has it."""

@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class Record:
-    """One request; it ``arrived`` no later than so, and no sooner than the mock woke before.
+    """One request; when it ``arrived`` is the kernel's word, not when the mock came to read it.
 
     Of each chunk that carries text: ``due``, ``writing`` just before its bytes were handed to the
     kernel, ``wrote`` just after. On a busy machine the process may rest between the two: when the

@@ -50,13 +50,12 @@ class Stream:
         data = self._head + b"".join(framed)
         if step.then == END and self._chunked:
             data += b"0\r\n\r\n"
-        transport, record = self._connection.transport, self._record
+        record = self._record
         if data:
             before = time.perf_counter()
-            transport.write(data)
+            whole = self._connection.write(data)
             after = time.perf_counter()
-            if transport.get_write_buffer_size():
-                record.queued += 1
+            record.queued += not whole
             if self._head:
                 record.first_byte, self._head = after, b""
             for number in step.tokens:
