@@ -31,6 +31,7 @@ class Response:
     __slots__ = (
         "_events",
         "_head_bytes",
+        "_keep",
         "_parser",
         "_reader",
         "_sized",
@@ -50,6 +51,7 @@ class Response:
         self._events: EventParser | None = None
         self._head_bytes = 0
         self._sized = False
+        self._keep = False
         self.arrived = 0.0
         self.read = 0
         self.status: int | None = None
@@ -68,7 +70,7 @@ class Response:
     @property
     def may_reuse(self) -> bool:
         """Whether the connection can carry another request."""
-        return self.complete and self._sized and bool(self._parser.should_keep_alive())
+        return self._keep and self._sized
 
     def feed(self, data: bytes, arrived: float) -> None:
         """Parse what one read gave.
@@ -131,3 +133,5 @@ class Response:
     def on_message_complete(self) -> None:
         """Note the end, unless it is that of an interim reply."""
         self.complete = self.head_complete
+        # The parser knows it here only.
+        self._keep = bool(self._parser.should_keep_alive())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _socket
 import ssl as standard
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -34,7 +35,7 @@ class Target:
             OSError: no address takes a connection; of ssl, too.
         """
         if not self._addresses:
-            self._addresses = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+            self._addresses = _addresses(self._host, self._port)
         failure: OSError | None = None
         for address in list(self._addresses):
             family, kind, protocol, _, place = address
@@ -67,3 +68,12 @@ class Target:
             lines.append(f"X-Request-Id: {request_id}")
         lines += [f"Content-Length: {len(request.body)}", "", ""]
         return "\r\n".join(lines).encode("latin-1") + request.body
+
+
+def _addresses(host: str, port: int) -> list[Any]:
+    try:
+        # An address that is written as one needs no resolver, which works in a thread.
+        return _socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM, 0, _socket.AI_NUMERICHOST)
+    except OSError:
+        found: list[Any] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return found
