@@ -7,14 +7,10 @@ import pytest
 from modelops_loadtests.definitions import e2e
 from modelops_loadtests.measure import Window, errors, measure, measured, rates, summary
 from modelops_loadtests.samples import Sample, SampleLog, SampleTable
-from modelops_loadtests.validity import problems
 
 
 def ok(sent: float, end: float, **more: object) -> Sample:
     return Sample(sent=sent, end=end, outcome="ok", status=200, items=1, **more)  # type: ignore[arg-type]
-
-
-WELL = {"cpu_share": 0.3, "lag_p99_ms": 4.0}
 
 
 def test_the_warm_up_is_excluded_and_what_ends_late_is_not_lost() -> None:
@@ -76,11 +72,3 @@ def test_samples_survive_the_file_and_half_a_last_line_is_left_out(tmp_path: Pat
     assert len(table) == 2
     assert table["input_tokens"][0] == 5
     assert table.error == (None, "reset")
-
-
-def test_l6_a_generator_that_ran_late_or_out_of_cpu_makes_the_run_invalid() -> None:
-    assert problems(WELL, 5.0) == []
-    assert "ran late" in problems({**WELL, "lag_p99_ms": 60.0}, 5.0)[0]
-    assert "of its one core" in problems({**WELL, "cpu_share": 0.95}, 5.0)[0]
-    assert problems({**WELL, "lag_p99_ms": 60.0}, 400.0) == []
-    assert problems({"cpu_share": None, "lag_p99_ms": None}, 5.0)

@@ -37,7 +37,7 @@ def test_a_client_that_was_well_is_believed() -> None:
         ({"coalesced_share": 0.02, "lag_p99_ms": 12.0}, "the client read too late"),
     ],
 )
-def test_each_bound_says_what_was_beyond_it_and_what_to_change(
+def test_l6_each_bound_says_what_was_beyond_it_and_what_to_change(
     client: dict[str, Any], says: str
 ) -> None:
     (problem,) = problems(**client)
