@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from modelops_loadtests.report import facts, wording
-from modelops_loadtests.report.plots.sweep import load_of, unit
+from modelops_loadtests.report.wording import load_of, load_unit
 
 _ICONS = {"good": "✅", "bad": "❌", "warn": "⚠️"}
 _MOST_ROWS = 20
@@ -78,9 +78,9 @@ def _sweep(result: Mapping[str, Any]) -> list[str]:
     knee, highest = load_of(result.get("knee")), load_of(result.get("highest_within_slo"))
     words = []
     if highest is not None:
-        words.append(f"Every objective holds up to **{highest:g} {unit(result)}**.")
+        words.append(f"Every objective holds up to **{highest:g} {load_unit(result['spec'])}**.")
     if knee is not None:
-        words.append(f"The knee is at **{knee:g} {unit(result)}**.")
+        words.append(f"The knee is at **{knee:g} {load_unit(result['spec'])}**.")
     return ["", " ".join(words)] if words else []
 
 

@@ -14,7 +14,6 @@ from modelops.report.units import number
 from modelops_loadtests.gates.regressions import DIFFERENCE, RATIO
 from modelops_loadtests.report import facts, plots, wording
 from modelops_loadtests.report.markdown import markdown
-from modelops_loadtests.report.plots import sweep
 from modelops_loadtests.samples import SampleTable
 
 _GAUGE = 1.5
@@ -138,10 +137,9 @@ def _stages(result: Mapping[str, Any]) -> dict[str, Any] | None:
     rows = result.get("sweep")
     if not rows:
         return None
-    knee = sweep.load_of(result.get("knee"))
-    highest = sweep.load_of(result.get("highest_within_slo"))
-    found = result.get("knee")
-    why = wording.short(found.get("why") or "").rstrip(".") if isinstance(found, Mapping) else ""
+    knee = wording.load_of(result.get("knee"))
+    highest = wording.load_of(result.get("highest_within_slo"))
+    why = wording.short((result.get("knee") or {}).get("why") or "").rstrip(".")
     stages = []
     for row in sorted(rows, key=lambda r: float(r["asked"])):
         figures, asked = row["summary"], float(row["asked"])
@@ -164,7 +162,7 @@ def _stages(result: Mapping[str, Any]) -> dict[str, Any] | None:
     ended = wording.short(result.get("sweep_ended") or "").rstrip(".")
     return {
         "rows": stages,
-        "unit": sweep.unit(result),
+        "unit": wording.load_unit(result["spec"]),
         "head": next((row["asked"] for row in stages if row["is_head"]), None),
         "knee": knee,
         "why": why,

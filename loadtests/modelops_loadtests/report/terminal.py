@@ -11,7 +11,7 @@ from rich.text import Text
 from modelops.report.terminal import grid, pairs, plain
 from modelops.report.units import number
 from modelops_loadtests.report import facts, wording
-from modelops_loadtests.report.plots.sweep import load_of, unit
+from modelops_loadtests.report.wording import load_of, load_unit
 
 COLOURS = {"good": "green", "bad": "red", "warn": "yellow"}
 
@@ -79,7 +79,7 @@ def _sweep(result: Mapping[str, Any]) -> list[RenderableType]:
             plain(wording.share(figures.get("error_rate"))),
             Text(row["verdict"], style=tone).append_text(plain("  " + ", ".join(marks), "dim")),
         )
-    return [Text(), plain(f"load in {unit(result)}", "dim"), rows]
+    return [Text(), plain(f"load in {load_unit(result['spec'])}", "dim"), rows]
 
 
 def _errors(result: Mapping[str, Any]) -> RenderableType:

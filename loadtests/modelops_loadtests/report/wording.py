@@ -49,17 +49,33 @@ def headline(result: Mapping[str, Any]) -> str:
     gates = result["gates"]
     verdict = result["verdict"]
     if verdict == "PASS":
-        return f"PASS: {_all(len(gates))} held"
+        return f"PASS: {_all(len(gates))} held{_up_to(result)}"
     if verdict == "FAIL":
         failed = sum(gate["verdict"] == "FAIL" for gate in gates)
         if not failed:
             return "FAIL"
-        return f"FAIL: {failed} of {_objectives(len(gates))} did not hold"
+        lowest = ", even at the lowest load" if result.get("sweep") else ""
+        return f"FAIL: {failed} of {_objectives(len(gates))} did not hold{lowest}"
     return {
         "MEASURED": "Measured: no objective was set",
         "INCONCLUSIVE": "INCONCLUSIVE: too few samples to decide",
         "INVALID": "INVALID: this run may not be believed",
     }[str(verdict)]
+
+
+def _up_to(result: Mapping[str, Any]) -> str:
+    highest = load_of(result.get("highest_within_slo"))
+    return "" if highest is None else f" up to {highest:g} {load_unit(result['spec'])}"
+
+
+def load_unit(spec: Mapping[str, Any]) -> str:
+    """Return what the load of a sweep is counted in."""
+    return "requests/s" if spec["sweep"]["axis"] == "rate" else "users"
+
+
+def load_of(found: Mapping[str, Any] | None) -> float | None:
+    """Return the load of the knee, or the highest within the SLOs; None where there is none."""
+    return None if found is None else float(found["load"])
 
 
 def _objectives(count: int) -> str:
@@ -164,8 +180,7 @@ def load(spec: Mapping[str, Any]) -> str:
     if spec.get("sweep"):
         sweep = spec["sweep"]
         loads = sweep["loads"]
-        unit = "requests/s" if sweep["axis"] == "rate" else "users"
-        return f"a sweep from {loads[0]:g} to {loads[-1]:g} {unit}"
+        return f"a sweep from {loads[0]:g} to {loads[-1]:g} {load_unit(spec)}"
     if spec.get("trace"):
         return f"the arrivals of {short(spec['trace'], 120)}"
     if spec.get("rate"):

@@ -21,6 +21,7 @@ from modelops_loadtests.report.plots.plot import (
     ms_axis,
     rounded,
 )
+from modelops_loadtests.report.wording import load_of, load_unit
 
 _PER_SECOND = (
     ("qps", "completed", COLOURS["throughput"]),
@@ -35,23 +36,11 @@ def plots(result: Mapping[str, Any]) -> list[Plot]:
     return [_throughput(result, rows), _latency(result, rows)] if len(rows) > 1 else []
 
 
-def unit(result: Mapping[str, Any]) -> str:
-    """Return what the load of a sweep is counted in."""
-    return "requests/s" if result["spec"]["sweep"]["axis"] == "rate" else "users"
-
-
-def load_of(found: Any) -> float | None:
-    """Return the load of the knee, or the highest within the SLOs; None where there is none."""
-    if isinstance(found, Mapping):
-        found = found.get("load")
-    return None if found is None else float(found)
-
-
 def _throughput(result: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> Plot:
     asked = [float(row["asked"]) for row in rows]
     done = [row["summary"].get("qps") for row in rows]
     traces, legend = [], Legend()
-    if unit(result) == "requests/s":
+    if load_unit(result["spec"]) == "requests/s":
         traces.append(
             line(
                 asked,
@@ -71,7 +60,7 @@ def _throughput(result: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> Plo
     marks, labels = _marks(result, asked)
     legend += _marks_legend(result)
     note = "Where the line leaves what was asked, the server no longer keeps up."
-    if unit(result) == "users":
+    if load_unit(result["spec"]) == "users":
         note = "Where the line goes flat, more users only wait for longer."
     highest = max((v for v in done if v is not None), default=0.0)
     layout = {
@@ -139,7 +128,10 @@ def _measured(x: list[float], y: list[Any], name: str, colour: str, ending: str)
 
 
 def _load_axis(result: Mapping[str, Any], asked: list[float]) -> Figure:
-    named = {"title": {"text": f"load, {unit(result)}", "standoff": 4}, "rangemode": "normal"}
+    named = {
+        "title": {"text": f"load, {load_unit(result['spec'])}", "standoff": 4},
+        "rangemode": "normal",
+    }
     return log_axis(asked, "{:,g}".format, **named) if _log(asked) else axis(**named)
 
 
@@ -196,4 +188,6 @@ def _marks_legend(result: Mapping[str, Any]) -> Legend:
     highest = load_of(result.get("highest_within_slo"))
     if highest is None:
         return []
-    return [("good", "area", f"every objective holds, up to {highest:g} {unit(result)}")]
+    return [
+        ("good", "area", f"every objective holds, up to {highest:g} {load_unit(result['spec'])}")
+    ]
