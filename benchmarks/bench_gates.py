@@ -21,10 +21,11 @@ import numpy as np
 import numpy.typing as npt
 from gateway import report
 from gateway.environments import versions
-from scipy import optimize, signal, stats
+from scipy import optimize, signal, special, stats
 
 from modelops_loadtests.gates.averages import mean_interval
 from modelops_loadtests.gates.percentiles import ALPHA, Bounded, percentile, percentile_interval
+from modelops_loadtests.gates.ratios import ratio
 
 Floats = npt.NDArray[np.float64]
 _SIGMA = 0.5
@@ -42,6 +43,11 @@ class Process:
     runs: Callable[[np.random.Generator, int, int], Floats]
     cdf: Callable[[float], float]
 
+    def mean(self) -> float:
+        """The true mean."""
+        step = 0.005
+        return sum(1 - self.cdf(v) for v in np.arange(step / 2, 80, step)) * step
+
     def truth(self, percent: float) -> float:
         """The true percentile."""
         found: float = optimize.brentq(lambda v: self.cdf(v) - percent / 100, 1e-6, 1e6)
@@ -49,7 +55,7 @@ class Process:
 
 
 def _base_cdf(value: float) -> float:
-    return float(stats.norm.cdf(np.log(value) / _SIGMA))
+    return float(special.ndtr(np.log(value) / _SIGMA))
 
 
 def _autoregressive(phi: float) -> Callable[[np.random.Generator, int, int], Floats]:
@@ -103,9 +109,11 @@ PROCESSES = (
     ),
     Process("pauses", _pauses, _pauses_cdf),
 )
-_MEAN = float(np.exp(_SIGMA**2 / 2))
-_ALL = (*((p, s) for s in ("p95", "p99") for p in PROCESSES), *((p, "mean") for p in PROCESSES[:3]))
-_REQUESTS = {"p95": 3000, "p99": 10_000, "mean": 3000}
+_REQUESTS = {"p95": 3000, "p99": 10_000, "mean": 6000, "p95, ratio": 3000}
+_ALL = (
+    *((p, s) for s in ("p95", "p99", "mean") for p in PROCESSES),
+    *((p, "p95, ratio") for p in (PROCESSES[1], PROCESSES[4])),
+)
 
 
 def main() -> None:
@@ -165,8 +173,10 @@ def one(index: int, runs: int, seed: int) -> dict[str, Any]:
     process, statistic = _ALL[index]
     n = _REQUESTS[statistic]
     values = process.runs(rng, runs, n)
+    if statistic == "p95, ratio":
+        return _of_ratio(process, values, process.runs(rng, runs, n))
     if statistic == "mean":
-        truth = _MEAN
+        truth = process.mean()
         found = [mean_interval(run, ALPHA) for run in values]
         naive = values.mean(axis=1)
         error = stats.norm.isf(ALPHA) * values.std(axis=1) / np.sqrt(n)
@@ -188,6 +198,25 @@ def one(index: int, runs: int, seed: int) -> dict[str, Any]:
         "modelops": asdict(_rates_of(found, truth)),
         "naive": asdict(Rates.of(naive, naive, truth)),
         "iid bootstrap": asdict(Rates.of(*resampled, truth)),
+    }
+
+
+def _of_ratio(process: Process, before: Floats, after: Floats) -> dict[str, Any]:
+    """A change that is none: the ratio of two runs' p95, for --max-regression and compare."""
+    pairs = [
+        (percentile_interval(a, 95), percentile_interval(b, 95))
+        for a, b in zip(before, after, strict=True)
+    ]
+    found = [ratio(a, b) for a, b in pairs]
+    naive = np.array([b.value / a.value for a, b in pairs])
+    return {
+        "process": process.name,
+        "statistic": "p95, ratio",
+        "requests": before.shape[1],
+        "truth": 1.0,
+        "worth": float(np.median([f.size for f in found])),
+        "modelops": asdict(_rates_of(found, 1.0)),
+        "naive": asdict(Rates.of(naive, naive, 1.0)),
     }
 
 
@@ -234,7 +263,7 @@ def print_table(rows: list[dict[str, Any]], runs: int) -> None:
     )  # fmt: skip
     for row in rows:
         ours = row["modelops"]
-        other = row.get("iid bootstrap") or row["each look at 95 %"]
+        other = row.get("iid bootstrap") or row.get("each look at 95 %")
         held = max(ours["false_pass"], ours["false_fail"]) <= bound
         table.add_row(
             row["process"],
@@ -242,7 +271,7 @@ def print_table(rows: list[dict[str, Any]], runs: int) -> None:
             f"{row['requests']:,}",
             "" if row["worth"] is None else f"{row['worth']:,.0f}",
             _both(ours, "false"),
-            _both(other, "false") + ("" if "iid bootstrap" in row else "*"),
+            _both(other, "false") + ("" if "iid bootstrap" in row else "*") if other else "",
             _both(row["naive"], "false") if "naive" in row else "",
             _both(ours, "right"),
             "met" if held else "MISSED",

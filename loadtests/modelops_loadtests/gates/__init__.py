@@ -10,6 +10,7 @@ from modelops_loadtests.gates.judging import (
     overall,
 )
 from modelops_loadtests.gates.objectives import Gate, parse
+from modelops_loadtests.gates.regressions import Regression, judge_regression, parse_regressions
 
 __all__ = [
     "Gate",
@@ -17,9 +18,12 @@ __all__ = [
     "GateVerdict",
     "Interval",
     "Measured",
+    "Regression",
     "Undecided",
     "judge",
+    "judge_regression",
     "overall",
     "parse",
+    "parse_regressions",
     "undecided",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -137,8 +137,14 @@ def _judge_percentile(gate: Gate, values: Floats, percent: float, alpha: float) 
     least = max(needed(percent, alpha), SHORTEST)
     if found.size >= least or not found.low <= gate.bound < found.high:
         over = float(np.mean(values > gate.bound))
-        more = _needed_share(over, 1 - percent / 100, total, found.size, alpha)
-        return decided(gate, found, total, alpha, note=note, more=more)
+        return decided(
+            gate,
+            found,
+            total,
+            alpha,
+            note=note,
+            more=lambda: _needed_share(over, 1 - percent / 100, total, found.size, alpha),
+        )
     # The largest that were seen bound no percentile from above: too few, whatever they are.
     enough = math.ceil(least * total / found.size)
     detail = f"{total} samples{note} cannot say what p{percent:g} is: at least {enough} are needed"
@@ -167,8 +173,14 @@ def _judge_share(gate: Gate, hits: Mask, measured: Measured, alpha: float) -> Ga
             known = interval(found, alpha)
             return result(gate, verdict, found.value, words, total, interval=known)
     share, limit = (found.value, gate.bound) if gate.upper else (1 - found.value, 1 - gate.bound)
-    more = _needed_share(share, limit, total, found.size, alpha)
-    return decided(gate, found, total, alpha, words=words, more=more)
+    return decided(
+        gate,
+        found,
+        total,
+        alpha,
+        words=words,
+        more=lambda: _needed_share(share, limit, total, found.size, alpha),
+    )
 
 
 def _judge_rate(gate: Gate, blocks: Floats, measured: Measured, alpha: float) -> GateResult:
@@ -184,11 +196,12 @@ def decided(
     *,
     words: str = "",
     note: str = "",
-    more: int | None = None,
+    more: Callable[[], int | None] | None = None,
+    unit: str = "samples",
 ) -> GateResult:
     """Return the verdict that an interval gives, in words.
 
-    ``more`` is about how many samples would decide, where the caller knows better than that an
+    ``more`` tells about how many samples would decide, where the caller knows better than that an
     interval narrows with the square root of its samples.
     """
     held = found.high <= gate.bound if gate.upper else found.low >= gate.bound
@@ -198,15 +211,13 @@ def decided(
     if not words and found.size < 0.9 * total:
         said += f", worth {found.size:,.0f} independent ones"
     said += f"; {within(found)} with {1 - 2 * alpha:.0%} confidence"
-    if verdict != "INCONCLUSIVE":
-        more = None
-    elif more is None:
-        more = _needed_margin(found, gate.bound, total)
+    needs = None
     if verdict == "INCONCLUSIVE":
-        said += f", so {total:,} samples do not decide: "
-        said += f"about {more:,} would" if more else "the bound is too close to tell apart"
+        needs = more() if more else _needed_margin(found, gate.bound, total)
+        said += f", so {total:,} {unit} do not decide: "
+        said += f"about {needs:,} would" if needs else "the bound is too close to tell apart"
     value = found.value if math.isfinite(found.value) else None
-    return result(gate, verdict, value, said, total, more, interval=interval(found, alpha))
+    return result(gate, verdict, value, said, total, needs, interval=interval(found, alpha))
 
 
 def within(found: Bounded) -> str:
@@ -255,9 +266,10 @@ def interval(found: Bounded, alpha: float) -> Interval:
     return Interval(low, high, round(1 - 2 * alpha, 6))
 
 
-def missing(gate: Gate, measured: Measured) -> GateResult:
+def missing(
+    gate: Gate, measured: Measured, why: str = "not measured in this run, so it cannot pass"
+) -> GateResult:
     """Return the result of a gate on what this run did not measure."""
-    why = "not measured in this run, so it cannot pass"
     if gate.metric.startswith("goodput") and measured.met_at is None:
         why = "there is no latency objective that a request could meet, so it cannot pass"
     return result(gate, "FAIL", None, why, measured.total)
