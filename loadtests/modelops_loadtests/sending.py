@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 from gevent import GreenletExit
 
-from modelops_loadtests.client.connection import Connection, Exchange
+from modelops_loadtests.client.connection import Connection
+from modelops_loadtests.client.exchange import Exchange
 from modelops_loadtests.client.request import Request
 from modelops_loadtests.samples import Sample
 from modelops_loadtests.scenarios.scenario import (

@@ -62,3 +62,7 @@ def ask_for_stamps(sock: socket.socket) -> bool:
     except OSError:
         return False
     return True
+
+
+CLOCK = KernelClock()
+"""One for all connections of the process."""

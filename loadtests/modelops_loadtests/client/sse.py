@@ -30,6 +30,17 @@ class EventParser:
         Raises:
             EventTooLargeError: an event is over ``MAX_EVENT_BYTES``.
         """
+        # Nearly always: one whole event of one line, and nothing before it.
+        if (
+            self._begun
+            and not self._rest
+            and not self._after_cr
+            and data.startswith(b"data: ")
+            and data.find(b"\n") == len(data) - 2
+            and data.endswith(b"\n\n")
+            and b"\r" not in data
+        ):
+            return [(b"", data[6:-2])]
         if self._after_cr and data:
             # The line ended with its CR; this LF belongs to it.
             self._after_cr = False
