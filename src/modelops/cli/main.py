@@ -5,23 +5,27 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-import typer
+try:
+    import typer
 
-from modelops import __version__
-from modelops.cli import (
-    bench,
-    config,
-    doctor,
-    engine,
-    export,
-    loadtest,
-    look,
-    output,
-    serve,
-    status,
-    trust,
-)
-from modelops.errors import MissingEnvironmentError, UsageError
+    from modelops import __version__
+    from modelops.cli import (
+        bench,
+        config,
+        doctor,
+        engine,
+        export,
+        loadtest,
+        look,
+        output,
+        serve,
+        status,
+        trust,
+    )
+    from modelops.errors import MissingEnvironmentError, UsageError
+except KeyboardInterrupt:  # half of a command's first second is spent up there
+    sys.stderr.write("interrupted\n")
+    sys.exit(130)
 
 # typer brings a click of its own in some versions: its errors are found from typer's side.
 _ClickException: type[Exception] = next(
