@@ -77,15 +77,19 @@ def validated(kind: type[_Model], fields: Mapping[str, Any]) -> _Model:
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
-        raise UsageError(_explain(error), hint="modelops serve --help") from error
+        raise UsageError(_explain(error, fields), hint="modelops serve --help") from error
 
 
-def _explain(error: ValidationError) -> str:
+def _explain(error: ValidationError, fields: Mapping[str, Any]) -> str:
     said = []
     for item in error.errors(include_url=False, include_input=False):
         there = tuple(part for part in item["loc"] if isinstance(part, str))
         what = item["msg"].removeprefix("Value error, ").removeprefix("Input ")
-        said.append(f"{_flag_of(there)}: {what}" if there else what)
+        if there == ("options",):  # of all that belong there, not of one
+            given = ", ".join(flag(_NAME["options", key]) for key in fields["options"])
+            said.append(f"{given}: {what}")
+        else:
+            said.append(f"{_flag_of(there)}: {what}" if there else what)
     return "; ".join(said)
 
 

@@ -14,7 +14,14 @@ from modelops.api.flags import flag, place, validated
 from modelops.api.server_settings import limit_settings, server_settings
 from modelops.api.sources import local_source
 from modelops.artifact import TEXT_FORMAT, find_newest
-from modelops.config import GatewayConfig, LimitsConfig, ModelConfig, ModelEntry, is_loopback
+from modelops.config import (
+    ELSEWHERE,
+    GatewayConfig,
+    LimitsConfig,
+    ModelConfig,
+    ModelEntry,
+    is_loopback,
+)
 from modelops.config.file import LoadedFile, read_config
 from modelops.errors import InputError, ModelopsError, UsageError
 from modelops.progress import Progress, silent
@@ -227,6 +234,12 @@ def _from_flags(request: ServeRequest, progress: Progress) -> list[ModelConfig]:
             check_engine(engine)
         except InputError as error:
             raise UsageError(error.message, hint=error.hint) from error
+    if engine == ELSEWHERE:
+        raise UsageError(
+            f"--engine {engine} is a server that is there already, and no flag has its address",
+            hint="write it into a file for --config: "
+            f"models: [{{name: NAME, engine: {engine}, url: http://HOST:8000/v1}}]",
+        )
     sources = request.sources
     if not sources:
         newest = find_newest(ARTIFACTS, _formats(engine))

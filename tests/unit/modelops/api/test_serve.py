@@ -192,6 +192,8 @@ def test_options_of_flags_reach_every_model_where_the_file_has_them(folder: Path
         ({"options": {"provider": "gpu"}}, "--provider: should be 'auto'"),
         ({"options": {"engine": "onnxruntme"}}, "did you mean onnxruntime"),
         ({"options": {"inline": True, "replicas": 2}}, "replicas must be 1"),
+        ({"options": {"kv_cache_dtype": "fp8"}}, "--kv-cache-dtype: there are options for"),
+        ({"options": {"engine": "openai"}}, "no flag has its address"),
         ({"names": ["a", "b"]}, "2 names for 1 sources"),
         ({"names": ["../x"]}, "--name: '../x' is no model name"),
         ({"server": {"port": 70000}}, "--port: should be less"),
