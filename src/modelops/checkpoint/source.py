@@ -71,8 +71,16 @@ def resolve(source: str, *, cache_dir: Path | None = None, progress: Progress = 
             raise UsageError(
                 f"cannot read {source!r} as a hub id", hint="write it as hf://org/name@revision"
             )
-    progress(f"fetching {match['repo']}")
-    folder = _fetch(match["repo"], match["revision"], cache_dir)
+    bare = not source.startswith(_SCHEME)
+    progress(f"fetching {match['repo']}" + (", since there is no such path here" if bare else ""))
+    try:
+        folder = _fetch(match["repo"], match["revision"], cache_dir)
+    except (CheckpointError, MissingEnvironmentError) as error:
+        if not bare:
+            raise
+        # Most who type two parts mean a path, and learn nothing from what a hub has to say.
+        said = f"no file or folder {source!r} here; taken for a hub id: {error.message}"
+        raise type(error)(said, hint=error.hint) from error
     return Source(folder, match["repo"].split("/")[1], revision=folder.name)
 
 

@@ -64,6 +64,11 @@ def test_a_hub_id_is_fetched_and_its_revision_pinned(repository: Path, tmp_path:
             assert asked.endswith(COMMIT)  # what is loaded again is the same
         done = resolved(tmp_path, hub.url, sources=["hf://org/nothing"])
         assert (done.returncode, "has no model 'org/nothing'" in done.stdout) == (3, True)
+        assert "here" not in done.stdout
+        done = resolved(tmp_path, hub.url, sources=["artifacts/nothing"])
+        assert done.returncode == 3
+        assert "no file or folder 'artifacts/nothing' here" in done.stdout
+        assert "has no model 'artifacts/nothing'" in done.stdout
 
 
 def test_a_misspelt_path_is_not_looked_for_on_the_hub(
