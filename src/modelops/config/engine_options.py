@@ -45,6 +45,7 @@ _KEPT = {
     "--distributed-executor-backend": "it is the option distributed_executor_backend",
     "--speculative-config": "it is the option speculative",
     "--quantization": "it is the option quantization",
+    "--load-format": "weights are looked at before vLLM reads them, and no others are read",
     "--dtype": "it is the option dtype",
     "--enforce-eager": "it is the option enforce_eager",
     "--help": "it starts nothing",

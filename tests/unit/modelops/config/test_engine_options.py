@@ -79,7 +79,7 @@ def test_what_cannot_be_meant_is_told_where_it_stands(
         "--kv-cache-dtype", "--kv_cache_dtype=int8_per_token_head", "--max-model-len",
         "--data-parallel-size", "--no-enforce-eager", "--speculative-config.method", "--help",
         "--disable-log-stats", "--api-server-count", "--ud", "--kv-cache-dty", "--served",
-        "--tensor-parallel-size", "-tp", "-h", "value-first", "",
+        "--tensor-parallel-size", "--load-format=dummy", "-tp", "-h", "value-first", "",
     ],
 )  # fmt: skip
 def test_what_the_gateway_needs_for_itself_cannot_be_given(argument: str) -> None:
