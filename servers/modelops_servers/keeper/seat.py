@@ -34,9 +34,16 @@ class Vllm:
     def preview(config: ModelConfig, socket: Path) -> Launch:
         """Return how it would be started, to listen on ``socket``; raises as ``check``.
 
+        Of a Hugging Face folder, all that would be read is looked at; an artifact's bytes are not.
         Several workers may be meant for another machine: what this one lacks for them is a note.
         """
+        from modelops.resolving import find_source
+        from modelops_servers.keeper.model_folder import check_source
+
         how, lacking = Vllm._look(config, socket)
+        assert config.source is not None  # noqa: S101 - the config sees to it
+        if find_source(config.source)[1] is None:
+            check_source(config)
         if lacking is None:
             return how
         hint = f" ({lacking.hint})" if lacking.hint else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -145,3 +146,17 @@ def test_a_speculation_that_cannot_be_meant_is_refused(
     with pytest.raises(UsageError) as caught:
         speculative(model, value)
     assert caught.value.message.startswith(said)
+
+
+@pytest.mark.parametrize("spoilt", ["config.json", "model.safetensors"])
+def test_what_serve_would_refuse_of_a_folder_is_refused(
+    model: Path, on_gpus: Any, tmp_path: Path, spoilt: str
+) -> None:
+    folder = shutil.copytree(model, tmp_path / "tiny")
+    if spoilt == "config.json":
+        said = json.loads((folder / spoilt).read_text())
+        (folder / spoilt).write_text(json.dumps({**said, "auto_map": {"AutoModel": "m.Evil"}}))
+    else:
+        (folder / spoilt).unlink()
+    with pytest.raises(InputError, match=r"asks for code|no weights"):
+        shown(folder)
