@@ -78,7 +78,7 @@ def read(body: Bytes) -> TextRequest:
     prompts, prompt_tokens = _prompts(data.get("prompt"))
     return TextRequest(
         model=model,
-        streams=data.get("stream") is True,
+        streams=_streams(data.get("stream")),
         choices=max(choices),
         max_tokens=max(limits, default=None),
         prompts=prompts,
@@ -118,6 +118,13 @@ _TOKENIZED = (
     "prompt", "messages", "tools", "add_special_tokens", "add_generation_prompt",
     "continue_final_message", "chat_template", "chat_template_kwargs", "mm_processor_kwargs",
 )  # fmt: skip
+
+
+def _streams(value: Any) -> bool:
+    """Return whether a stream is asked for; an engine might read "yes" or 1 as true."""
+    if value is None or type(value) is bool:
+        return bool(value)
+    raise FieldError("stream is true or false", param="stream")
 
 
 def _count(data: dict[str, Any], field: str) -> int | None:

@@ -14,7 +14,7 @@ import orjson
 from modelops_servers.front.openai.usage import Usage, usage_in
 
 MAX_EVENT_BYTES = 1 << 20
-"""Of an event larger than this nothing is kept or read; it counts as one with tokens."""
+"""Of an event larger than this only the beginning is kept and read, which tells how it ends."""
 
 Outcome = Literal["finished", "error", "truncated"]
 
@@ -27,6 +27,8 @@ _LINE = re.compile(rb"\r\n|\n|\r")
 _DONE = b"[DONE]"
 _MARKS = (b'"usage"', b'"error"', b'"finish_reason":"', b'"finish_reason": "', _DONE)
 _TEXT = re.compile(rb'"(?:content|text|reasoning|reasoning_content)":\s?"((?:[^"\\]|\\.)*)"')
+_HEAD_BYTES = 128
+_ERROR = re.compile(rb'\{\s*"(?:error"\s*:\s*[^n\s]|object"\s*:\s*"error")')
 _NEVER = b"\n"  # no line begins so
 _USED = re.compile(rb'"usage"\s*:\s*\{')
 # How the events of a protocol that names them end a stream.
@@ -51,7 +53,9 @@ class StreamScanner:
         self._opening = self._closing = self._end = self._joint = _NEVER
         self._quotes = 0  # in both of them
         self._tail = bytearray()  # of the event that is not whole yet
-        self._oversized = False  # it is too large: only its last bytes are kept
+        self._oversized = False  # it is too large: only its first and last bytes are kept
+        self._head = b""
+        self._head_bytes = min(_HEAD_BYTES, max_event_bytes)
 
     @property
     def outcome(self) -> Outcome:
@@ -85,7 +89,7 @@ class StreamScanner:
             return b""
         end = max(0, found.end() - len(seam))
         if self._oversized:
-            self.tokens += 1
+            self._large(self._head)
         else:
             self._event(bytes(tail) + chunk[:end])
         self._tail = bytearray()
@@ -122,8 +126,11 @@ class StreamScanner:
 
     def _bound(self) -> None:
         tail = self._tail
-        if len(tail) > self._most and len(tail.strip(_BREAKS)) > self._most:
-            self._oversized = True
+        if not self._oversized and len(tail) > self._most:
+            event = tail.strip(_BREAKS)
+            if len(event) > self._most:
+                self._oversized = True
+                self._head = bytes(event[: self._head_bytes])
         if self._oversized:
             del tail[: 1 - _END_BYTES]
 
@@ -137,8 +144,11 @@ class StreamScanner:
             and event.endswith(self._closing)
             and event.count(b'"') == self._quotes
         )
-        if alike or len(event) > self._most:
+        if alike:
             self.tokens += 1
+            return
+        if len(event) > self._most:
+            self._large(event[: self._head_bytes])
             return
         name = b""
         data: bytes | None
@@ -158,6 +168,16 @@ class StreamScanner:
             self.tokens += 1
             if one_line:
                 self._learn(event)
+
+    def _large(self, head: bytes) -> None:
+        """Take an event of which this is the beginning; what else it holds stays unknown."""
+        name, data = _fields(head)
+        if name in _FAILED or _ERROR.match(data or b""):
+            self._fail(None)
+        elif name in _FINISHED:
+            self.done = True
+        else:
+            self.tokens += 1
 
     def _learn(self, event: bytes) -> None:
         """Take down how a plain event is written around its text: most others are, to a byte."""

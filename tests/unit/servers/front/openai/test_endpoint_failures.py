@@ -41,6 +41,8 @@ IMPATIENT = UpstreamSettings(first_byte_seconds=0.4, idle_seconds=0.4)
         (body(n="16384"), "n"),
         (body(n=16384.0), "n"),
         (body(best_of=True), "best_of"),
+        (body(stream=1), "stream"),
+        (body(stream="yes"), "stream"),
         (body(max_completion_tokens=10**12), "max_tokens"),
     ],
 )

@@ -207,6 +207,30 @@ def test_what_an_oversized_event_holds_is_not_kept() -> None:
     assert scanner.outcome == "finished"
 
 
+@pytest.mark.parametrize(
+    ("begins", "outcome", "tokens"),
+    [
+        ('data: {"error": {"message": "', "error", 0),
+        ('data: {"object":"error","message":"', "error", 0),
+        ('event: response.failed\ndata: {"response":"', "error", 0),
+        ('event: response.completed\ndata: {"response":"', "finished", 0),
+        ('data: {"error": null, "choices": [{"text": "', "truncated", 1),
+        ('data: {"choices": [{"text": "error', "truncated", 1),
+    ],
+)
+@pytest.mark.parametrize("size", [100, 10_000])
+def test_an_oversized_event_shows_by_its_beginning_how_the_stream_ends(
+    begins: str, outcome: str, tokens: int, size: int
+) -> None:
+    event = (begins + "x" * 2000 + '"}\n\n').encode()
+    scanner = StreamScanner(1000)
+    for begin in range(0, len(event), size):
+        scanner.feed(event[begin : begin + size])
+    assert (scanner.outcome, scanner.tokens) == (outcome, tokens)
+    scanner.feed(stream(chunk()))
+    assert scanner.tokens == tokens + 1
+
+
 def test_a_large_event_in_single_bytes_takes_no_time() -> None:
     """Each byte is looked at once or so, not with all those before it."""
     scanner = StreamScanner()
