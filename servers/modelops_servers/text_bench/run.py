@@ -71,13 +71,22 @@ def run(request: TextBenchRequest, folder: Path, progress: Progress) -> TextBenc
         Vllm.check(config)
     check_source(possible[0])
     notes = prepared.notes + _attention_note(request, prepared, refused)
+    made = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot make the report's folder: {error}", hint="see -o") from error
     began, at = time.monotonic(), datetime.now(UTC)
-    with contextlib.closing(RuntimeFolder()) as runtime:
-        rows = asyncio.run(_measure_all(prepared, refused, runtime.path, folder, progress))
+    try:
+        with contextlib.closing(RuntimeFolder()) as runtime:
+            rows = asyncio.run(_measure_all(prepared, refused, runtime.path, folder, progress))
+    except KeyboardInterrupt:  # half a report is none
+        for dtype in prepared.configs:
+            _log_in(folder, dtype).unlink(missing_ok=True)
+        if made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
     return _result(request, prepared, rows, notes, at, time.monotonic() - began)
 
 
@@ -190,7 +199,7 @@ async def _measure_one(
 
     before = None if baseline is None else baseline[1]
     try:
-        log = (folder / f"vllm-{dtype}.log").open("w", buffering=1, encoding="utf-8")
+        log = _log_in(folder, dtype).open("w", buffering=1, encoding="utf-8")
     except OSError as error:
         raise EngineError(f"its log cannot be written: {error}") from error
     with log:
@@ -210,6 +219,10 @@ async def _measure_one(
         repeat=None if found.again is None else drift.compare(dtype, found.seen, found.again),
     )
     return row, found.seen
+
+
+def _log_in(folder: Path, dtype: KvCacheDtype) -> Path:
+    return folder / f"vllm-{dtype}.log"
 
 
 def _result(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -128,6 +129,25 @@ def test_an_engine_that_fails_is_a_row_and_the_others_are_measured(run: Run) -> 
     # The first that was measured is what others are compared with.
     assert bf16.drift is None
     assert bf16.repeat is not None
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_an_interrupted_run_leaves_no_folder_but_the_users(
+    run: Run, folder: Path, there: bool
+) -> None:
+    if there:
+        folder.mkdir()
+        (folder / "notes.txt").write_text("mine")
+
+    def interrupt(step: str) -> None:
+        if "warming up" in step:
+            assert (folder / "vllm-auto.log").exists()
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run("auto", "bf16", progress=interrupt)
+    assert folder.exists() == there
+    assert [p.name for p in folder.glob("*")] == ["notes.txt"] * there
 
 
 def test_one_that_fails_while_it_is_measured_has_no_figures(run: Run) -> None:
