@@ -23,6 +23,7 @@ from modelops_loadtests.report.window import measured
 from modelops_loadtests.samples import Floats, SampleTable
 
 _MOST_BARS, _LEAST_BARS = 48, 12
+_LEAST_MS = 0.001
 _SHOWN = ("ttft", "itl", "e2e")
 _TITLES = {
     "ttft": "Time to first token",
@@ -53,7 +54,9 @@ def _histogram(result: Mapping[str, Any], name: str, values: Floats) -> Plot:
     # One outlier would squeeze all else into one bar: the last bar holds the slowest 0.5 %.
     low, high = float(values.min()), float(np.percentile(values, 99.5))
     if log:
-        low, high = np.log10(max(low, np.percentile(values, 0.5))), np.log10(high)
+        # Gaps of chunks that came together are 0, which has no place on such an axis.
+        lowest = max(low, float(np.percentile(values, 0.5)), _LEAST_MS)
+        low, high = np.log10(lowest), np.log10(max(high, lowest))
         edges = np.logspace(low, max(high, low + 0.01), bars + 1)
     else:
         edges = np.linspace(low, max(high, low + 1e-3), bars + 1)
