@@ -206,16 +206,25 @@ def errors(measurement: Measurement) -> list[dict[str, Any]]:
 
 
 def throughput(measurement: Measurement, step: float) -> list[dict[str, float]]:
-    """Return successes per second for each whole ``step`` seconds of the window."""
+    """Return successes, and their tokens and items, a second for each ``step`` of the window."""
     start, seconds = measurement.window.start, measurement.window.seconds
     bins = int(seconds / step + 1e-9)
     if bins < 1:
         return []
     edges = start + np.arange(bins + 1) * step
-    counts, _ = np.histogram(measurement.completed["end"], bins=edges)
+    done = measurement.completed
+    columns = {"qps": np.ones(len(done))}
+    for metric in ("output_tokens_per_s", "items_per_s"):
+        counted = done[_COUNTED[metric]]
+        if finite(counted).size:
+            columns[metric] = np.nan_to_num(counted)
+    rates = {
+        name: np.histogram(done["end"], bins=edges, weights=weights)[0] / step
+        for name, weights in columns.items()
+    }
     return [
-        {"t": float(edges[i] + step / 2), "qps": float(count) / step}
-        for i, count in enumerate(counts)
+        {"t": float(edges[i] + step / 2), **{name: float(row[i]) for name, row in rates.items()}}
+        for i in range(bins)
     ]
 
 

@@ -26,6 +26,7 @@ from modelops_loadtests.spec import RunSpec
 
 SCHEMA_VERSION = 2
 EXIT_CODES = {"PASS": 0, "MEASURED": 0, "FAIL": 6, "INCONCLUSIVE": 7, "INVALID": 7}
+_STEPS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _INTERVALS = (50.0, 90.0, 95.0, 99.0)
 
 
@@ -60,7 +61,7 @@ def assemble(
         "summary": head.summary,
         "intervals": _intervals(measurement.inside),
         "errors": errors(measurement),
-        "throughput": throughput(measurement, _step(window.seconds)),
+        "throughput": throughput(measurement, _step(window.seconds, len(measurement.completed))),
         "window": {
             "stage": stage.number,
             "start_s": window.start,
@@ -167,9 +168,13 @@ def _intervals(inside: SampleTable) -> dict[str, dict[str, list[float | None]]]:
     return found
 
 
-def _step(seconds: float) -> float:
-    """Return the width of the throughput plot's steps: about forty of them, of a round length."""
-    return next((s for s in (0.25, 0.5, 1, 2, 5, 10, 30) if seconds / s <= 60), 60.0)
+def _step(seconds: float, done: int) -> float:
+    """Return the width of the throughput plot's steps, of a round length.
+
+    There are at most sixty, and ten requests in a step: fewer would draw nothing but chance.
+    """
+    enough = [s for s in _STEPS if seconds / s <= 60 and done * s >= 10 * seconds]
+    return min(enough, default=max(seconds / 4, _STEPS[0]))
 
 
 def _environment() -> dict[str, Any]:

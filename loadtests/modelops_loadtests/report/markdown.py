@@ -22,7 +22,7 @@ def markdown(result: Mapping[str, Any]) -> str:
         f"{_plain(wording.load(spec))}, {result['window']['seconds']:g} s measured.\n",
     ]
     reasons = result["reasons"][:_MOST_ROWS]
-    parts += [f"- {_plain(wording.short(reason, 600))}" for reason in reasons]
+    parts += [f"- {_plain(wording.sentence(reason))}" for reason in reasons]
     if result["gates"]:
         rows = [
             (

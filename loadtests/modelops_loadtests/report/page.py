@@ -16,8 +16,8 @@ from modelops_loadtests.report import facts, plots, wording
 from modelops_loadtests.report.markdown import markdown
 from modelops_loadtests.samples import SampleTable
 
-_GAUGE = 1.5
-"""How far a gate's picture reaches, in its bound."""
+_GAUGE, _FARTHEST = 1.5, 4.0
+"""How far a gate's picture reaches, in its bound: at least and at most."""
 
 
 def write(result: Mapping[str, Any], samples: SampleTable, folder: Path) -> None:
@@ -47,7 +47,7 @@ def page(result: Mapping[str, Any], samples: SampleTable) -> str:
         words=wording,
         tone=tone,
         headline=f"{wording.MARKS[tone]} {wording.headline(result)}",
-        reasons=[wording.short(reason, 600) for reason in result["reasons"][:20]],
+        reasons=[wording.sentence(reason) for reason in result["reasons"][:20]],
         model=wording.model(result),
         gates=[_gate(gate) for gate in result["gates"]],
         tiles=facts.tiles(result),
@@ -101,7 +101,7 @@ def _gauge(gate: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, float
     bound, value = float(gate["bound"]), gate["value"]
     if value is None:
         return None
-    start, end = _reach(gate["metric"], bound, float(value))
+    start, end = _reach(gate["metric"], bound, max(float(value), found.get("high") or 0.0))
 
     def place(at: float | None, nothing: float) -> float:
         if at is None:
@@ -115,13 +115,15 @@ def _gauge(gate: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, float
     return {"bound": place(bound, 0.0), "value": at, "low": low, "width": max(high - low, 0.0)}
 
 
-def _reach(metric: str, bound: float, value: float) -> tuple[float, float]:
+def _reach(metric: str, bound: float, most: float) -> tuple[float, float]:
     """Return the ends of a gate's picture: from nothing, or as far on both sides of no change."""
     for ending, still in ((RATIO, 1.0), (DIFFERENCE, 0.0)):
         if metric.endswith(ending):
             away = 3 * max(abs(bound - still), 0.01)
             return still - away, still + away
-    return 0.0, _GAUGE * (bound if bound > 0 else max(value, 1e-9))
+    if bound <= 0:
+        return 0.0, _GAUGE * max(most, 1e-9)
+    return 0.0, min(max(_GAUGE * bound, 1.1 * most), _FARTHEST * bound)
 
 
 def _error(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def table(result: Mapping[str, Any]) -> RenderableType:
     tone = wording.TONES[result["verdict"]]
     head = f"{wording.MARKS[tone]} {wording.headline(result)}"
     parts: list[RenderableType] = [plain(head, f"bold {COLOURS[tone]}")]
-    parts += [plain(f"  {wording.short(reason, 400)}") for reason in result["reasons"][:10]]
+    parts += [plain(f"  {wording.sentence(reason)}") for reason in result["reasons"][:10]]
     parts.append(Text())
     if result["gates"]:
         parts += [gates(result), Text()]

@@ -152,13 +152,25 @@ def interval(gate: Mapping[str, Any]) -> str | None:
 
 
 def reason(gate: Mapping[str, Any]) -> str:
-    """Return one sentence: what was measured, what was asked, on what it rests."""
+    """Return one sentence: what was measured, where the truth may lie, what was asked."""
     name = gate["metric"]
     asked = f"{'at most' if gate['upper'] else 'at least'} {amount(name, gate['bound'])}"
     if gate["value"] is None:
         return short(f"{metric(name)}: {asked} was asked; {gate['detail']}", 600)
-    was = amount(name, gate["value"])
-    return short(f"{metric(name)} was {was}, asked was {asked}: {gate['detail']}", 600)
+    told = f"{metric(name)} was {amount(name, gate['value'])}"
+    if near := interval(gate):
+        told += f" ({near} with {gate['interval']['confidence']:.0%} confidence)"
+    if gate["verdict"] != "INCONCLUSIVE":
+        return f"{told}; {asked} was asked"
+    needed = gate.get("samples_needed")
+    would = f"; about {needed:,} would" if needed is not None and needed > gate["samples"] else ""
+    return f"{told}; {gate['samples']:,} samples cannot say whether it is {asked}{would}"
+
+
+def sentence(text: str) -> str:
+    """Return a reason as it stands alone."""
+    shown = short(text, 600)
+    return shown[:1].upper() + shown[1:]
 
 
 def short(text: object, most: int = 300) -> str:

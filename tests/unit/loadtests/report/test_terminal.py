@@ -71,8 +71,16 @@ def test_figures_are_told_with_their_units(name: str, value: float | None, words
 
 def test_a_reason_says_what_was_measured_and_asked() -> None:
     result, _ = loadtest_results.chat()
-    gate = {**result["gates"][0], "value": 412.0}
-    assert reason(gate) == "TTFT p95 was 412 ms, asked was at most 300 ms: of 233 requests"
+    near = {"low": 380.0, "high": None, "confidence": 0.9}
+    gate = {**result["gates"][0], "value": 412.0, "interval": near}
+    assert reason(gate) == (
+        "TTFT p95 was 412 ms (380 ms to ∞ with 90% confidence); at most 300 ms was asked"
+    )
+    open_yet = {**gate, "verdict": "INCONCLUSIVE", "samples_needed": 2994, "interval": None}
+    assert reason(open_yet) == (
+        "TTFT p95 was 412 ms; 233 samples cannot say whether it is at most 300 ms; "
+        "about 2,994 would"
+    )
     assert bound({**gate, "metric": "qps", "upper": False, "bound": 5.0}) == "≥ 5/s"
     missing = {**gate, "value": None, "detail": "not measured in this run"}
     assert reason(missing) == "TTFT p95: at most 300 ms was asked; not measured in this run"
