@@ -171,9 +171,10 @@ def _intervals(inside: SampleTable) -> dict[str, dict[str, list[float | None]]]:
 def _step(seconds: float, done: int) -> float:
     """Return the width of the throughput plot's steps, of a round length.
 
-    There are at most sixty, and ten requests in a step: fewer would draw nothing but chance.
+    There are four to sixty, with ten requests in a step where they suffice: fewer would draw
+    nothing but chance.
     """
-    enough = [s for s in _STEPS if seconds / s <= 60 and done * s >= 10 * seconds]
+    enough = [s for s in _STEPS if 4 <= seconds / s <= 60 and done * s >= 10 * seconds]
     return min(enough, default=max(seconds / 4, _STEPS[0]))
 
 
