@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import contextlib
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from scripted_upstream import Exchange, ScriptedUpstream, scripted, silent
@@ -148,3 +153,62 @@ def test_nobody_there_and_no_such_name() -> None:
     )
     unknown = Connection(Target("http://nobody.invalid:1", {}), timeout=9).send(ASKED)
     assert unknown.error == "dns"
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A certificate of 127.0.0.1's own, and its key, in one file."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed here")
+    key, made = tmp_path / "key.pem", tmp_path / "made.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
+            *(
+                "-nodes",
+                "-days",
+                "2",
+                "-subj",
+                "/CN=test",
+                "-addext",
+                "subjectAltName=IP:127.0.0.1",
+            ),
+            *("-keyout", str(key), "-out", str(made)),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    made.write_bytes(made.read_bytes() + key.read_bytes())
+    return made
+
+
+def test_tls_is_checked_and_its_stamps_are_our_own(
+    certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    listening = socket.create_server(("127.0.0.1", 0))
+    url = f"https://127.0.0.1:{listening.getsockname()[1]}"
+
+    def answer() -> None:
+        for _ in range(2):
+            peer, _ = listening.accept()
+            with contextlib.suppress(OSError), context.wrap_socket(peer, server_side=True) as safe:
+                for _ in range(2):
+                    safe.recv(65536)
+                    safe.sendall(SIZED)
+            peer.close()
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    unknown = Connection(Target(url, {}), timeout=10).send(ASKED)
+    assert unknown.error == "tls", unknown.detail
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    connection = Connection(Target(url, {}), timeout=10)
+    for _ in range(2):
+        exchange = connection.send(ASKED)
+        assert (exchange.error, exchange.body) == (None, b"hello"), exchange.detail
+        assert (exchange.stamps, exchange.read_lag_max) == ("user", None)
+    connection.close()
+    thread.join(10)
+    listening.close()
