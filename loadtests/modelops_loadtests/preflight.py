@@ -136,6 +136,8 @@ def prepare(spec: RunSpec, get: Get) -> Scenario:
 def resolve_model(get: Get, asked: str | None) -> str:
     """Return the model to load: the one asked for, else the only one that is served and ready.
 
+    A name that is not listed may be an alias, which a server knows when it is asked for it.
+
     Raises:
         ModelNotFoundError: the server lists its models and this one is not among them, or none is.
         UsageError: none was asked for, and the server has several or does not list them.
@@ -143,7 +145,7 @@ def resolve_model(get: Get, asked: str | None) -> str:
     status, body = get("/v1/models")
     listed = _names(body) if status == 200 else None
     if asked is not None:
-        if listed is not None and asked not in listed:
+        if listed is not None and asked not in listed and not _is_alias(get, asked):
             near = difflib.get_close_matches(asked, listed, n=1)
             raise ModelNotFoundError(
                 f"no model {asked!r} is served there",
@@ -167,6 +169,10 @@ def resolve_model(get: Get, asked: str | None) -> str:
         f"the server has {len(listed)} models; which one is meant?",
         hint="--model " + " | ".join(listed),
     )
+
+
+def _is_alias(get: Get, asked: str) -> bool:
+    return get(f"/v1/models/{quote(asked, safe='/')}")[0] == 200
 
 
 def _names(body: Any) -> list[str] | None:
