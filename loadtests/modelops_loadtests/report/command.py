@@ -25,6 +25,13 @@ _LEFT_OUT: Mapping[str, Any] = {
     "think": 0,
 }
 """Options that say no more than their default does."""
+_FLAGS = {
+    ("stream", False): "--no-stream",
+    ("ignore_eos", True): "--ignore-eos",
+    ("ignore_eos", False): "--stop-at-eos",
+    ("calibrate", False): "--no-calibration",
+    ("server_metrics", False): "--no-server-metrics",
+}
 
 
 def command(spec: Mapping[str, Any]) -> str:
@@ -49,10 +56,7 @@ def command(spec: Mapping[str, Any]) -> str:
         words += ["--slo", objective]
     for regression in spec.get("max_regression", ()):
         words += ["--max-regression", regression]
-    if not spec.get("calibrate", True):
-        words.append("--no-calibration")
-    if not spec.get("server_metrics", True):
-        words.append("--no-server-metrics")
+    words += [flag for (name, said), flag in _FLAGS.items() if spec.get(name) is said]
     return shlex.join(map(str, words))
 
 

@@ -49,6 +49,42 @@ def test_each_shape_of_load_is_told(options: dict[str, object], told: str) -> No
     assert told in " ".join(words(**options))
 
 
+def test_no_option_is_forgotten() -> None:
+    """Each field of a run that differs from its default shows in the command, but these."""
+    elsewhere = {"url", "scenario", "api_key", "output", "trace_ids", "models"}
+    changed: dict[str, object] = {
+        "model": "m",
+        "users": 3,
+        "sweep": "rate=1,2",
+        "trace": "t.jsonl",
+        "arrivals": "constant",
+        "burstiness": 2,
+        "input_tokens": 9,
+        "output_tokens": 9,
+        "data": "d.txt",
+        "tokenizer": "t",
+        "temperature": 0.5,
+        "encoding": "binary",
+        "dims": {"a": 1},
+        "slo": ("qps=1",),
+        "baseline": "b.json",
+        "max_regression": ("p95=5%",),
+        "metrics_url": "http://h/m",
+        "shared_prefix": 0.5,
+        "stream": False,
+        "ignore_eos": True,
+        "calibrate": False,
+        "server_metrics": False,
+    }
+    plain = RunSpec(url="http://h:1", scenario="chat").model_dump(mode="json")
+    for name in RunSpec.model_fields.keys() - elsewhere:
+        value = changed.get(name, 7)
+        made = {"sweep": {"axis": "rate", "loads": [1.0, 2.0], "refine": False}}.get(name, value)
+        if name in ("input_tokens", "output_tokens"):
+            made = {"low": 9, "high": 9}
+        assert command({**plain, name: made}) != command(plain), name
+
+
 def test_what_is_a_default_is_left_out() -> None:
     assert words() == shlex.split(
         "modelops loadtest http://h:1 --scenario chat --seed 0 --duration 20s --warmup 2s "
