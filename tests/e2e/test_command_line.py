@@ -15,8 +15,8 @@ from model_zoo import Frames
 GOLDEN = Path(__file__).parents[1] / "golden" / "help"
 COMMANDS = [
     "init", "export", "inspect", "verify", "bench", "serve", "status", "config check",
-    "config schema", "loadtest", "engine install", "engine list", "engine remove", "trust",
-    "doctor",
+    "config schema", "loadtest", "compare", "engine install", "engine list", "engine remove",
+    "trust", "doctor",
 ]  # fmt: skip
 
 

@@ -39,9 +39,7 @@ def figure(metric: str, measured: Measured, alpha: float) -> tuple[Bounded, int]
     return rate_interval(blocks, alpha), measured.total
 
 
-def known(found: Bounded) -> tuple[float | None, float | None, float | None]:
+def ends(found: Bounded) -> dict[str, float | None]:
     """Return value, low and high as JSON has them: what is infinite is None."""
-    value, low, high = (
-        v if math.isfinite(v) else None for v in (found.value, found.low, found.high)
-    )
-    return value, low, high
+    named = {"value": found.value, "low": found.low, "high": found.high}
+    return {name: v if math.isfinite(v) else None for name, v in named.items()}

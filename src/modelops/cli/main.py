@@ -11,6 +11,7 @@ try:
     from modelops import __version__
     from modelops.cli import (
         bench,
+        compare,
         config,
         doctor,
         engine,
@@ -70,6 +71,7 @@ app.command()(serve.serve)
 app.command()(status.status)
 app.add_typer(config.app)
 app.command()(loadtest.loadtest)
+app.command()(compare.compare)
 app.add_typer(engine.app)
 app.command()(trust.trust)
 app.command()(doctor.doctor)
