@@ -14,7 +14,7 @@ import orjson
 
 from modelops.errors import MeasurementError, MissingEnvironmentError
 from modelops.progress import Progress, silent
-from modelops_loadtests import gates, report
+from modelops_loadtests import calibration, gates, report
 from modelops_loadtests.folder import make_folder
 from modelops_loadtests.generator import Generator
 from modelops_loadtests.judged import Asked
@@ -64,6 +64,8 @@ def run(
             stages.run()
             seen_there = None if metrics is None else metrics.result(generator.zero)
         samples = SampleTable.read(*generator.samples)
+    if watch is not None:
+        watch({})  # what follows is no longer the run
     if len(samples) == 0:
         raise MeasurementError(
             "nothing was measured: no request ended", hint=f"see {generator.log}"
@@ -77,7 +79,7 @@ def run(
         started_at=started_at,
         folder=folder,
         extensions=stages.extensions,
-        calibration=None,
+        calibration=_calibrated(spec, stages, progress),
         server_metrics=seen_there,
     )
     report.write(result, samples, folder)
@@ -85,6 +87,20 @@ def run(
         orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     )
     return result
+
+
+def _calibrated(spec: RunSpec, stages: Stages, progress: Progress) -> dict[str, Any] | None:
+    """Return the client's error with as many streams as there were; None where there was none.
+
+    It is measured after the run, when it is known how many they were, and never beside it.
+    """
+    last = stages.done[-1].end
+    inside = stages.done[-1].measurement.inside
+    if not spec.calibrate or last.interrupted or last.died or not len(inside.chunks):
+        return None
+    seconds = stages.done[-1].measurement.window.seconds
+    at_once = float((inside["end"] - inside["sent"]).sum()) / seconds
+    return calibration.bound(max(1, round(at_once)), processes=spec.processes, progress=progress)
 
 
 def _metrics(spec: RunSpec) -> contextlib.AbstractContextManager[ServerMetrics | None]:

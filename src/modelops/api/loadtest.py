@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -85,7 +86,13 @@ class LoadtestResult(BaseModel):
     report: dict[str, Any]
 
 
-def loadtest(request: LoadtestRequest, progress: Progress = silent) -> LoadtestResult:
+Watch = Callable[[Mapping[str, Any]], None]
+"""Called twice a second with what is known so far: see ``live``."""
+
+
+def loadtest(
+    request: LoadtestRequest, progress: Progress = silent, watch: Watch | None = None
+) -> LoadtestResult:
     """Run a load test and write its report.
 
     Raises:
@@ -95,13 +102,21 @@ def loadtest(request: LoadtestRequest, progress: Progress = silent) -> LoadtestR
         MeasurementError: nothing was measured.
     """
     run = registry.load("modelops_loadtests.runner:run", extra="loadtest")
-    report: dict[str, Any] = run(request.model_dump(), progress)
+    report: dict[str, Any] = run(request.model_dump(), progress, watch)
     return LoadtestResult(
         verdict=report["verdict"],
         exit_code=report["exit_code"],
         folder=Path(report["files"]["folder"]),
         report=report,
     )
+
+
+def live() -> Any:
+    """Return a small table on stderr that follows a run: a context manager.
+
+    Called with a phrase it is a ``Progress``; its ``update`` is a ``Watch``.
+    """
+    return registry.load("modelops_loadtests.report:Live", extra="loadtest")()
 
 
 def table(result: LoadtestResult) -> Any:

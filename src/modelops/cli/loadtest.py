@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -378,8 +379,11 @@ def loadtest(
         output=folder,
         api_key=api_key or None,
     )
-    with output.progress() as progress:
-        result = api.loadtest(request, progress)
+    if sys.stderr.isatty():
+        with api.live() as live:
+            result = api.loadtest(request, live, live.update)
+    else:
+        result = api.loadtest(request, output.note)
     output.emit(result.report, as_json=as_json, show=api.table(result))
     if result.exit_code:
         raise typer.Exit(result.exit_code)
