@@ -25,6 +25,8 @@ def _chat_text(choice: dict[str, Any]) -> tuple[str, str]:
     """Return a chunk's text that is not output (reasoning), and its output."""
     delta = choice.get("delta") or {}
     output = delta.get("content") or ""
+    if output and len(delta) == 1:
+        return "", output
     for call in delta.get("tool_calls") or ():
         function = call.get("function") or {}
         output += (function.get("name") or "") + (function.get("arguments") or "")
