@@ -207,6 +207,8 @@ class RunSpec(BaseModel):
             raise UsageError("--trace says when each request is due; --ramp cannot be kept")
         if self.trace is not None and self.turns > 1:
             raise UsageError("--trace says when each request is due; --turns cannot be kept")
+        if self.baseline is not None and self.sweep is not None:
+            raise UsageError("--baseline needs one load to compare at; --sweep has several")
         if bool(self.max_regression) != (self.baseline is not None):
             raise UsageError("--baseline and --max-regression go together")
         return self
