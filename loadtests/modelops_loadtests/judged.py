@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from modelops_loadtests import gates as judging
 from modelops_loadtests import validity
 from modelops_loadtests.client_health import merged
+from modelops_loadtests.comparison import Run
 from modelops_loadtests.definitions import latency_bounds
 from modelops_loadtests.generator import StageEnd
 from modelops_loadtests.load.arrivals import Schedule
@@ -38,11 +40,16 @@ class Judged:
 
 @dataclass(frozen=True)
 class Asked:
-    """What is judged by: the spec, its objectives, and how often a run may be judged."""
+    """What is judged by: the spec, its objectives, and how often a run may be judged.
+
+    ``limits`` are on the change from ``baseline``, where there is one.
+    """
 
     spec: RunSpec
     gates: tuple[judging.Gate, ...]
     looks: int = 1
+    limits: tuple[judging.Regression, ...] = ()
+    baseline: Run | None = None
 
     @property
     def bounds(self) -> dict[str, float]:
@@ -50,11 +57,22 @@ class Asked:
         return latency_bounds({gate.metric: gate.bound for gate in self.gates if gate.upper})
 
     def results(self, measurement: Measurement) -> tuple[judging.GateResult, ...]:
-        """Judge every gate."""
-        if not self.gates:
+        """Judge every gate, and every limit on a change."""
+        if not self.gates and not self.limits:
             return ()
         found = measured(measurement, self.bounds)
-        return tuple(judging.judge(gate, found, looks=self.looks) for gate in self.gates)
+        results = [judging.judge(gate, found, looks=self.looks) for gate in self.gates]
+        if self.before is not None:
+            results += [
+                judging.judge_regression(limit, found, self.before, looks=self.looks)
+                for limit in self.limits
+            ]
+        return tuple(results)
+
+    @cached_property
+    def before(self) -> judging.Measured | None:
+        """What the baseline measured."""
+        return None if self.baseline is None else self.baseline.measured(self.bounds)
 
 
 def judge_stage(

@@ -15,6 +15,7 @@ import orjson
 from modelops.errors import MeasurementError, MissingEnvironmentError
 from modelops.progress import Progress, silent
 from modelops_loadtests import calibration, gates, report
+from modelops_loadtests.comparison import Run, baseline
 from modelops_loadtests.folder import make_folder
 from modelops_loadtests.generator import Generator
 from modelops_loadtests.judged import Asked
@@ -47,11 +48,13 @@ def run(
     """
     spec = resolved(RunSpec.checked(options))
     asked_gates = gates.parse(spec.slo)
+    limits = gates.parse_regressions(spec.max_regression)
     if find_spec("locust") is None:
         raise MissingEnvironmentError(
             "locust is not installed here", hint='pip install "modelops[loadtest]"'
         )
     spec = look(spec, progress)
+    before = _baseline(spec, progress)
     folder = make_folder(spec)
     progress(f"starting against {spec.url}")
     started_at = time.time()
@@ -60,7 +63,8 @@ def run(
             Generator(spec, folder, Path(private), watch=watch) as generator,
             _metrics(spec) as metrics,
         ):
-            stages = Stages(Asked(spec, asked_gates, looks(spec)), generator, progress)
+            asked = Asked(spec, asked_gates, looks(spec), limits, before)
+            stages = Stages(asked, generator, progress)
             stages.run()
             seen_there = None if metrics is None else metrics.result(generator.zero)
         samples = SampleTable.read(*generator.samples)
@@ -87,6 +91,15 @@ def run(
         orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     )
     return result
+
+
+def _baseline(spec: RunSpec, progress: Progress) -> Run | None:
+    if spec.baseline is None:
+        return None
+    run, notes = baseline(spec.baseline, spec.model_dump(mode="json"))
+    for note in notes:
+        progress(note)
+    return run
 
 
 def _calibrated(spec: RunSpec, stages: Stages, progress: Progress) -> dict[str, Any] | None:

@@ -40,6 +40,7 @@ from modelops_loadtests.samples import Floats
 _COLOURS = {"a": "s1", "b": "s4"}
 _POINTS = 600
 _ROW_REM = 1.35
+_EVERY = {"tickmode": "linear", "dtick": 1}
 _DISTRIBUTIONS = ("ttft", "itl", "e2e")
 
 
@@ -55,7 +56,7 @@ def page(result: Mapping[str, Any], a: Sequence[Run], b: Sequence[Run]) -> str:
         package="modelops_loadtests.report",
         result=result,
         tone=tone,
-        headline=f"{MARKS[tone]} {head}",
+        headline=f"{MARKS[tone]} {head}" if result["verdict"] != "MEASURED" else head,
         details=[short(text, 600) for text in (*result["reasons"], *result["warnings"])],
         sides=[_side(result, side) for side in ("a", "b")],
         rows=[wording.row(row) for row in result["rows"]],
@@ -142,7 +143,7 @@ def _changes(result: Mapping[str, Any]) -> list[Plot]:
     zero = {"type": "line", "x0": 0, "x1": 0, "y0": 0, "y1": 1, "yref": "paper"}
     layout = {
         "xaxis": {"range": [-reach, reach], "ticksuffix": " %"},
-        "yaxis": {"categoryorder": "array", "categoryarray": names[::-1], "nticks": len(names)},
+        "yaxis": {"categoryorder": "array", "categoryarray": names[::-1], **_EVERY},
         "shapes": [{**zero, "line": {"color": "muted", "width": 1.5}}],
         "margin": {"l": 150, "r": 14, "t": 8, "b": 26},
     }

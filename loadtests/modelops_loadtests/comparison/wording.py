@@ -66,7 +66,9 @@ def headline(result: Mapping[str, Any]) -> tuple[str, str]:
     else:
         said = ", ".join(f"B is {s} in {n}" for s, n in counts.items() if n)
         said += f" of {len(result['rows'])} figures"
-    return ("good", f"PASS: {said}") if gates else ("good", said)
+    if gates:
+        return "good", f"PASS: within all limits; {said}"
+    return "warn" if counts["worse"] else "good", said[0].upper() + said[1:]
 
 
 def chance(result: Mapping[str, Any]) -> str:

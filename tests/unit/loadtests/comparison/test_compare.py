@@ -49,7 +49,7 @@ def test_of_equal_servers_no_difference_is_shown(folder: Path) -> None:
     row = next(r for r in report["rows"] if r["metric"] == "e2e_p95_ms")
     assert row["ratio"]["low"] < 1 < row["ratio"]["high"]
     assert row["difference"]["value"] == pytest.approx(row["b"] - row["a"])
-    assert "no difference shown" in (folder / "out" / "compare.html").read_text()
+    assert "No difference shown" in (folder / "out" / "compare.html").read_text()
 
 
 def test_a_slower_server_that_fails_more_is_shown_as_such(folder: Path) -> None:
