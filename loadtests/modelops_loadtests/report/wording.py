@@ -83,7 +83,7 @@ def _objectives(count: int) -> str:
 
 
 def _all(count: int) -> str:
-    return "the one objective" if count == 1 else f"all {count} objectives"
+    return {1: "the one objective", 2: "both objectives"}.get(count, f"all {count} objectives")
 
 
 def metric(name: str) -> str:
