@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,6 +21,7 @@ from modelops_loadtests.mock import MockServer, Script
 from modelops_loadtests.runner import run
 from modelops_loadtests.samples import SampleTable
 
+LLM = Path(__file__).parents[3] / "loadtests" / "llm.py"
 pytestmark = pytest.mark.slow
 
 
@@ -179,3 +182,23 @@ def test_a_process_that_is_killed_makes_the_run_invalid_and_is_named(tmp_path: P
     assert result["window"]["end_s"] < 25
     assert set(samples["process"]) == {0, 1}
     assert (tmp_path / "report.html").exists()
+
+
+def test_plain_locust_is_an_open_loop_where_a_rate_is_asked(tmp_path: Path) -> None:
+    with mock(ttft_ms=400.0) as server:
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "locust", "-f", str(LLM), "--host", server.url),
+                *("--headless", "-u", "4", "-t", "3s", "--rate", "20", "--arrivals", "constant"),
+            ],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        came = np.sort([at for at, _ in server.arrivals()])
+    assert done.returncode == 0, done.stderr
+    # Four users who wait for 400 ms each would send ten a second.
+    assert np.median(np.diff(came)) == pytest.approx(0.05, abs=0.01)
+    assert "time to first token" in done.stdout + done.stderr
