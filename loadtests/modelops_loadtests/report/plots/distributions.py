@@ -79,6 +79,8 @@ def _histogram(result: Mapping[str, Any], name: str, values: Floats) -> Plot:
         value = row.get(f"p{percent}")
         if value is None:
             continue
+        if log:
+            value = max(value, float(edges[0]))
         marks.append(_mark(value))
         labels.append(_label(f"p{percent}", float(np.log10(value)) if log else value, 2 - i))
     unit = "gaps" if name == "itl" else "requests"
