@@ -49,25 +49,24 @@ class ScenarioUser(User):
     timeout: ClassVar[float] = 30.0
     idle_timeout: ClassVar[float | None] = None
     sink: ClassVar[Sink | None] = None
+    """Takes the raw samples, where somebody wants them."""
     api_key: ClassVar[str | None] = None
-    clock_start: ClassVar[float | None] = None
-    """``time.perf_counter`` that the samples' times count from; None: when the class connects."""
-    process: ClassVar[int] = 0
-    trace: ClassVar[str | None] = None
     finished: ClassVar[bool] = False
     """Set when nothing more may be sent; replies in flight are still waited for."""
     _numbers: ClassVar[count[int]] = count()
-    prepared: ClassVar[Scenario | None] = None
     _shared: ClassVar[tuple[Target, Sender] | None] = None
+    _shared_for: ClassVar[Any] = None
 
     def on_start(self) -> None:
-        """Connect; the first user prepares the scenario for all."""
+        """Connect; the first user of a test prepares the scenario for all."""
         cls = type(self)
         self.number = next(ScenarioUser._numbers)
         self.rng = Random(f"{self.seed()}/{self.number}")  # noqa: S311
-        if "_shared" not in vars(cls) or cls._shared is None:
+        # The web page can start another test, against another host or with other options.
+        asked = (cls, self.host, str(self.environment.parsed_options))
+        if cls._shared is None or cls._shared_for not in (None, asked):
             try:
-                cls._shared = self._share()
+                cls._shared, cls._shared_for = self._share(), asked
             except ModelopsError as error:
                 self.environment.process_exit_code = error.exit_code
                 hint = f" ({error.hint})" if error.hint else ""
@@ -79,18 +78,13 @@ class ScenarioUser(User):
 
     def _share(self) -> tuple[Target, Sender]:
         """Make what all users of this class use: where the server is, and what sends to it."""
-        cls = type(self)
         base = base_url(self.host or "")
         headers = key_headers(self.key())
-        scenario = cls.prepared or self.prepare(base, headers)
-        zero = time.perf_counter() if self.clock_start is None else self.clock_start
         environment = self.environment
         sender = Sender(
-            scenario=scenario,
+            scenario=self.prepare(base, headers),
             sink=self.sink,
-            zero=zero,
-            process=self.process,
-            trace=self.trace,
+            zero=time.perf_counter(),
             told=lambda sent: tell_locust(environment, sent),
         )
         return Target(base, headers), sender
