@@ -34,6 +34,7 @@ bench: venv ## Measure export, inference and the gateway beside their peers (40 
 	$(BIN)/python benchmarks/bench_tensors.py
 	$(BIN)/python benchmarks/bench_stream.py
 	$(BIN)/python benchmarks/bench_vllm.py
+	$(BIN)/python benchmarks/bench_loadtest.py
 	$(BIN)/python benchmarks/bench_gates.py
 	$(BIN)/python benchmarks/soak.py
 

@@ -17,6 +17,7 @@ _PINS = {
     # Some releases of it were malicious (1.82.7, 1.82.8): never a newer one without a look.
     "litellm": ("litellm[proxy]==1.98.1",),
     "vllm-router": ("vllm-router==0.1.17",),
+    "guidellm": ("guidellm==0.8.1",),
 }
 _RUN_ONNX = ("mlserver", "litserve")
 _SHOWN = ("uvicorn", "fastapi", "starlette", "pydantic", "uvloop", "httptools", "orjson", "numpy")
