@@ -11,7 +11,7 @@ import numpy as np
 
 from modelops_loadtests.definitions import LOWER_BOUNDED, timing_of
 from modelops_loadtests.gates.averages import mean_interval, rate_interval, share_interval
-from modelops_loadtests.gates.beta import share_above, share_at_most, share_bounds
+from modelops_loadtests.gates.beta import share_above, share_at_most, share_bounds, z_quantile
 from modelops_loadtests.gates.correlation import SHORTEST
 from modelops_loadtests.gates.objectives import Gate
 from modelops_loadtests.gates.percentiles import ALPHA, Bounded, needed, percentile_interval
@@ -20,6 +20,7 @@ from modelops_loadtests.samples import Floats, Mask
 GateVerdict = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 _MOST = 10**9
 """More samples than anybody would wait for: the bound is where the truth is."""
+_EXACT = 100_000
 
 
 @dataclass(frozen=True)
@@ -233,21 +234,26 @@ def _needed_share(share: float, limit: float, total: int, size: float, alpha: fl
 
     As if ever more samples showed the same share and the same correlation.
     """
+    margin = abs(share - limit)
+    if margin == 0:
+        return None
+    # Where it takes many, the normal approximation is as good, and does not take long.
+    worth = (z_quantile(alpha) / margin) ** 2 * limit * (1 - limit)
+    if worth < _EXACT:
+        low, worth = size, max(size, 1.0)
+        while not _shown(share, worth, limit, alpha):
+            low, worth = worth, 2 * worth
+        for _ in range(20):
+            middle = (low + worth) / 2
+            low, worth = (low, middle) if _shown(share, middle, limit, alpha) else (middle, worth)
+    needs = worth * total / size
+    return max(math.ceil(needs), total + 1) if needs <= _MOST else None
 
-    def shown(worth: float) -> bool:
-        if share <= limit:
-            return share_at_most(share, worth, limit, alpha)
-        return share_above(share, worth, limit, alpha)
 
-    low, high = size, size
-    while not shown(high):
-        low, high = high, 2 * high
-        if high * total / size > _MOST:
-            return None
-    for _ in range(20):
-        middle = (low + high) / 2
-        low, high = (low, middle) if shown(middle) else (middle, high)
-    return max(math.ceil(high * total / size), total + 1)
+def _shown(share: float, worth: float, limit: float, alpha: float) -> bool:
+    if share <= limit:
+        return share_at_most(share, worth, limit, alpha)
+    return share_above(share, worth, limit, alpha)
 
 
 def _needed_margin(found: Bounded, bound: float, total: int) -> int | None:

@@ -96,7 +96,7 @@ def judge_regression(
 
     PASS where the interval of the ratio (of shares: of the difference) excludes a larger
     regression, FAIL where it shows one, else INCONCLUSIVE; ``looks`` is as for ``judge``. What
-    either run did not measure fails.
+    either run did not measure fails, and so does a mean where requests failed.
     """
     alpha, gate = ALPHA / looks, regression.gate
     seen = figure(regression.metric, measured, alpha)
@@ -105,6 +105,10 @@ def judge_regression(
         return missing(gate, measured)
     if before is None or math.isinf(before[0].value):
         return missing(gate, measured, "the baseline has no such figure, so it cannot pass")
+    timing = timing_of(regression.metric)
+    if timing is not None and timing[1] == "mean" and measured.failed:
+        lost = f"{measured.failed} of {measured.total} requests failed"
+        return missing(gate, measured, f"{lost}, and a failed request has no latency")
     (b, samples), (a, _) = seen, before
     is_share = regression.metric in _SHARES
     found = difference(a, b) if is_share else ratio(a, b)

@@ -161,6 +161,17 @@ def test_a_bound_at_the_percentile_itself_is_not_worth_going_on_for() -> None:
     assert result.samples_needed is None or result.samples_needed > 100 * result.samples
 
 
+@pytest.mark.parametrize("bound", ["0.0999", "0.09999", "0.1", "0.10001", "0.1001"])
+def test_however_close_the_bound_is_how_many_are_needed_is_told_or_that_none_would(
+    bound: str,
+) -> None:
+    failed_at = np.random.default_rng(8).permutation(20_000) < 2000
+    result = verdict(f"error_rate={bound}", Measured({}, failed_at, {}))
+    assert result.verdict == "INCONCLUSIVE"
+    assert (result.samples_needed is None) == (abs(float(bound) - 0.1) < 2e-5)
+    assert result.samples_needed is None or result.samples_needed > 10 * result.samples
+
+
 def test_a_million_samples_are_judged_while_one_waits() -> None:
     rng = np.random.default_rng(1)
     measured = seen([0.1])

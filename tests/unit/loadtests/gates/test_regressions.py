@@ -89,6 +89,8 @@ def test_more_failures_are_a_regression_of_the_rate_and_of_what_they_rank_above(
     assert verdict("error_rate=1%", run(1, failed=0.05), run(2)).verdict == "FAIL"
     broken = verdict("p95=50%", run(1, failed=0.2), run(2))
     assert (broken.verdict, broken.value) == ("FAIL", None)
+    assert verdict("mean=50%", run(1, failed=0.01), run(2)).verdict == "FAIL"
+    assert verdict("mean=50%", run(1), run(2, failed=0.01)).verdict == "PASS"
     assert verdict("p95=5%", run(1), run(2, failed=0.2)).verdict == "FAIL"
     assert verdict("ttft_p95=5%", run(1), run(2)).verdict == "FAIL"
 
