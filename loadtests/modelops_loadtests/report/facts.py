@@ -196,7 +196,8 @@ def calibration(result: Mapping[str, Any]) -> str:
     if gap.get("p99") is not None:
         words += f", and {ms(abs(gap['p99']))} to a gap between tokens"
     if found.get("streams"):
-        words += f" ({found['streams']:,} streams of a mock server that stamps what it writes)"
+        count = f"{found['streams']:,} stream" + ("s" if found["streams"] > 1 else "")
+        words += f" ({count} of a mock server that stamps what it writes)"
     if found.get("busy"):
         words += "; something else used the machine meanwhile, so it is less where nothing does"
     return f"{words}."

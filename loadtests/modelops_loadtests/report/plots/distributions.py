@@ -51,7 +51,7 @@ def plots(result: Mapping[str, Any], samples: SampleTable) -> list[Plot]:
 def _histogram(result: Mapping[str, Any], name: str, values: Floats) -> Plot:
     log = is_wide(values)
     bars = int(np.clip(2 * np.sqrt(len(values)), _LEAST_BARS, _MOST_BARS))
-    # One outlier would squeeze all else into one bar: the last bar holds the slowest 0.5 %.
+    # One outlier would squeeze all else into one bar: the last bar holds the slowest 0.5%.
     low, high = float(values.min()), float(np.percentile(values, 99.5))
     if log:
         # Gaps of chunks that came together are 0, which has no place on such an axis.
@@ -85,12 +85,12 @@ def _histogram(result: Mapping[str, Any], name: str, values: Floats) -> Plot:
         labels.append(_label(f"p{percent}", float(np.log10(value)) if log else value, 2 - i))
     unit = "gaps" if name == "itl" else "requests"
     layout = {
-        "xaxis": ms_axis(values, rangemode="normal"),
+        "xaxis": ms_axis(edges, log=log, rangemode="normal"),
         "yaxis": axis(),
         "shapes": marks,
         "annotations": labels,
     }
-    note = f"Of {len(values):,} {unit}; the last bar also holds the slowest 0.5 %."
+    note = f"Of {len(values):,} {unit}; the last bar also holds the slowest 0.5%."
     per_chunk = result["summary"].get("tokens_per_chunk")
     if name == "itl" and per_chunk is not None:
         note += f" {per_chunk:.3g} tokens a chunk: TPOT is a token's share, a gap is a chunk's."
@@ -127,6 +127,7 @@ def _label(text: str, at: float, row: int) -> Figure:
 
 def _shares(values: Mapping[str, Floats]) -> Plot:
     everything = np.concatenate(list(values.values()))
+    log = is_wide(everything)
     traces = []
     for name, own in values.items():
         ordered = np.sort(own)
@@ -134,8 +135,8 @@ def _shares(values: Mapping[str, Floats]) -> Plot:
         chosen = np.unique(np.linspace(0, len(own) - 1, min(len(own), 600)).astype(int))
         traces.append(
             line(
-                rounded(ordered[chosen]),
-                rounded(share[chosen]),
+                rounded([ordered[0], *ordered[chosen]]),
+                rounded([0.0, *share[chosen]]),
                 wording.TIMINGS[name],
                 COLOURS[name],
                 line={"shape": "hv"},
@@ -143,14 +144,14 @@ def _shares(values: Mapping[str, Floats]) -> Plot:
             )
         )
     layout = {
-        "xaxis": ms_axis(everything, rangemode="normal"),
+        "xaxis": ms_axis(everything, log=log, rangemode="normal"),
         "yaxis": axis(range=[0, 102], ticksuffix=" %"),
     }
     return Plot(
         "answered-within",
         "Answered within",
         "How many percent took no longer.",
-        "time logarithmic" if is_wide(everything) else "",
+        "time logarithmic" if log else "",
         traces,
         layout,
         [(COLOURS[name], "line", wording.TIMINGS[name]) for name in values],

@@ -78,7 +78,7 @@ def _latency(result: Mapping[str, Any], samples: SampleTable) -> Plot:
         note,
         "logarithmic" if log else "",
         traces,
-        {"xaxis": time_axis(result), "yaxis": ms_axis(drawn), "shapes": phases(result)},
+        {"xaxis": time_axis(result), "yaxis": ms_axis(drawn, log=log), "shapes": phases(result)},
         legend,
     )
 
@@ -164,10 +164,11 @@ _PER_SECOND = (
 
 def _throughput(result: Mapping[str, Any]) -> list[Plot]:
     rows = result["throughput"]
-    found = []
+    found: list[Plot] = []
     for key, colour, title, unit in _PER_SECOND:
         values = [row.get(key) for row in rows]
-        if not any(values):
+        # One request is one input, in most runs: said once.
+        if not any(values) or (found and values == [row.get("qps") for row in rows]):
             continue
         x, y = _steps([float(row["t"]) for row in rows], values)
         trace = line(
@@ -185,10 +186,6 @@ def _throughput(result: Mapping[str, Any]) -> list[Plot]:
         if result.get("sweep") and note:
             note += " Of the stage whose figures stand above."
         found.append(Plot(f"throughput-{key}", title, note, unit, [trace], layout, low=True))
-    # One request is one input, in most runs: said once.
-    if len(found) == 2 and found[1].id.endswith("items_per_s"):
-        same = all(row.get("items_per_s") == row.get("qps") for row in rows)
-        return found[:1] if same else found
     return found
 
 

@@ -81,11 +81,26 @@ def log_axis(values: npt.ArrayLike, write: Callable[[float], str], **more: Any) 
     return {"type": "log", "tickvals": marks, "ticktext": [write(m) for m in marks], **more}
 
 
-def ms_axis(values: npt.ArrayLike, **more: Any) -> Figure:
-    """Return an axis of milliseconds: logarithmic where the values spread widely."""
-    if is_wide(np.asarray(values, dtype=np.float64)):
-        return log_axis(values, ms, **more)
-    return axis(ticksuffix=" ms", **more)
+def ms_axis(values: npt.ArrayLike, *, log: bool, **more: Any) -> Figure:
+    """Return an axis for ``values`` in milliseconds, in seconds where they are many."""
+    known = np.asarray(values, dtype=np.float64)
+    if log:
+        return log_axis(known, ms, **more)
+    known = known[np.isfinite(known)]
+    top = float(known.max(initial=0.0)) or 1.0
+    start = float(known.min(initial=top)) if more.get("rangemode") == "normal" else 0.0
+    step = _round_step((top - start or top) / 5)
+    marks = np.arange(math.floor(start / step), math.ceil(top * 1.1 / step) + 1) * step
+    in_s = top >= 2000
+    digits = max(0, -math.floor(math.log10(step / 1000 if in_s else step)))
+    words = [f"{m / 1000:.{digits}f} s" if in_s else f"{m:.{digits}f} ms" for m in marks]
+    return axis(tickvals=rounded(marks, 6), ticktext=words, **more)
+
+
+def _round_step(about: float) -> float:
+    """Return the next of 1, 2 and 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(about))
+    return next((k * power for k in (1, 2, 5) if k * power >= about * (1 - 1e-9)), 10 * power)
 
 
 def is_wide(values: Floats) -> bool:

@@ -99,7 +99,7 @@ def _latency(result: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> Plot:
     marks, labels = _marks(result, asked)
     layout = {
         "xaxis": _load_axis(result, asked),
-        "yaxis": ms_axis(everything),
+        "yaxis": ms_axis(everything, log=log),
         "shapes": marks,
         "annotations": labels,
     }
