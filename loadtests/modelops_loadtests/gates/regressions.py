@@ -112,7 +112,8 @@ def judge_regression(
     (b, samples), (a, _) = seen, before
     is_share = regression.metric in _SHARES
     found = difference(a, b) if is_share else ratio(a, b)
-    words = f"{_figure(b)} against {_figure(a)} in the baseline"
+    unit = " ms" if timing is not None else ""
+    words = f"{_figure(b, unit)} against {_figure(a, unit)} in the baseline"
     if not (math.isfinite(b.high) and math.isfinite(a.high)):
         words += ", too few samples to bound it"
     return decided(
@@ -135,8 +136,8 @@ def is_of_difference(metric: str) -> bool:
     return metric in _SHARES
 
 
-def _figure(found: Bounded) -> str:
-    return f"{found.value:.4g}" if math.isfinite(found.value) else "failed requests"
+def _figure(found: Bounded, unit: str) -> str:
+    return f"{found.value:.4g}{unit}" if math.isfinite(found.value) else "a failed request"
 
 
 def _more(regression: Regression, a: Bounded, b: Bounded, samples: int) -> int | None:
