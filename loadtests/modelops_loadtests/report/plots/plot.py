@@ -81,10 +81,13 @@ def log_axis(values: npt.ArrayLike, write: Callable[[float], str], **more: Any) 
     return {"type": "log", "tickvals": marks, "ticktext": [write(m) for m in marks], **more}
 
 
-def ms_axis(values: npt.ArrayLike, *, log: bool, **more: Any) -> Figure:
-    """Return an axis for ``values`` in milliseconds, in seconds where they are many."""
+def ms_axis(values: npt.ArrayLike, *, log: bool | None = None, **more: Any) -> Figure:
+    """Return an axis for ``values`` in milliseconds, in seconds where they are many.
+
+    It is logarithmic where ``log`` says so; None: where the values spread widely.
+    """
     known = np.asarray(values, dtype=np.float64)
-    if log:
+    if is_wide(known) if log is None else log:
         return log_axis(known, ms, **more)
     known = known[np.isfinite(known)]
     top = float(known.max(initial=0.0)) or 1.0
