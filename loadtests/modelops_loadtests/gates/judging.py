@@ -11,16 +11,14 @@ import numpy as np
 
 from modelops_loadtests.definitions import LOWER_BOUNDED, timing_of
 from modelops_loadtests.gates.averages import mean_interval, rate_interval, share_interval
-from modelops_loadtests.gates.beta import share_above, share_at_most, share_bounds, z_quantile
+from modelops_loadtests.gates.beta import share_bounds
 from modelops_loadtests.gates.correlation import SHORTEST
+from modelops_loadtests.gates.needed import needed_for_margin, needed_for_share
 from modelops_loadtests.gates.objectives import Gate
 from modelops_loadtests.gates.percentiles import ALPHA, Bounded, needed, percentile_interval
 from modelops_loadtests.samples import Floats, Mask
 
 GateVerdict = Literal["PASS", "FAIL", "INCONCLUSIVE"]
-_MOST = 10**9
-"""More samples than anybody would wait for: the bound is where the truth is."""
-_EXACT = 100_000
 
 
 @dataclass(frozen=True)
@@ -144,7 +142,7 @@ def _judge_percentile(gate: Gate, values: Floats, percent: float, alpha: float) 
             total,
             alpha,
             note=note,
-            more=lambda: _needed_share(over, 1 - percent / 100, total, found.size, alpha),
+            more=lambda: needed_for_share(over, 1 - percent / 100, total, found.size, alpha),
         )
     # The largest that were seen bound no percentile from above: too few, whatever they are.
     enough = math.ceil(least * total / found.size)
@@ -180,7 +178,7 @@ def _judge_share(gate: Gate, hits: Mask, measured: Measured, alpha: float) -> Ga
         total,
         alpha,
         words=words,
-        more=lambda: _needed_share(share, limit, total, found.size, alpha),
+        more=lambda: needed_for_share(share, limit, total, found.size, alpha),
     )
 
 
@@ -214,7 +212,7 @@ def decided(
     said += f"; {within(found)} with {1 - 2 * alpha:.0%} confidence"
     needs = None
     if verdict == "INCONCLUSIVE":
-        needs = more() if more else _needed_margin(found, gate.bound, total)
+        needs = more() if more else needed_for_margin(found, gate.bound, total)
         said += f", so {total:,} {unit} do not decide: "
         said += f"about {needs:,} would" if needs else "the bound is too close to tell apart"
     value = found.value if math.isfinite(found.value) else None
@@ -227,43 +225,6 @@ def within(found: Bounded) -> str:
     if not math.isfinite(found.low):
         return f"at most {high}" if math.isfinite(found.high) else "anything"
     return f"between {low} and {high}" if math.isfinite(found.high) else f"at least {low}"
-
-
-def _needed_share(share: float, limit: float, total: int, size: float, alpha: float) -> int | None:
-    """Return about how many samples show on which side of ``limit`` the true share lies.
-
-    As if ever more samples showed the same share and the same correlation.
-    """
-    margin = abs(share - limit)
-    if margin == 0:
-        return None
-    # Where it takes many, the normal approximation is as good, and does not take long.
-    worth = (z_quantile(alpha) / margin) ** 2 * limit * (1 - limit)
-    if worth < _EXACT:
-        low, worth = size, max(size, 1.0)
-        while not _shown(share, worth, limit, alpha):
-            low, worth = worth, 2 * worth
-        for _ in range(20):
-            middle = (low + worth) / 2
-            low, worth = (low, middle) if _shown(share, middle, limit, alpha) else (middle, worth)
-    needs = worth * total / size
-    return max(math.ceil(needs), total + 1) if needs <= _MOST else None
-
-
-def _shown(share: float, worth: float, limit: float, alpha: float) -> bool:
-    if share <= limit:
-        return share_at_most(share, worth, limit, alpha)
-    return share_above(share, worth, limit, alpha)
-
-
-def _needed_margin(found: Bounded, bound: float, total: int) -> int | None:
-    """Return about how many samples it takes until the interval no longer holds the bound."""
-    reach = found.low if bound < found.value else found.high
-    margin = abs(found.value - bound)
-    if margin == 0 or not math.isfinite(reach):
-        return None
-    times = (abs(reach - found.value) / margin) ** 2
-    return max(math.ceil(times * total), total + 1) if times * total <= _MOST else None
 
 
 def interval(found: Bounded, alpha: float) -> Interval:
