@@ -92,8 +92,9 @@ def ms_axis(values: npt.ArrayLike, *, log: bool | None = None, **more: Any) -> F
     known = known[np.isfinite(known)]
     top = float(known.max(initial=0.0)) or 1.0
     start = float(known.min(initial=top)) if more.get("rangemode") == "normal" else 0.0
-    step = _round_step((top - start or top) / 5)
-    marks = np.arange(math.floor(start / step), math.ceil(top * 1.1 / step) + 1) * step
+    reach = max(top - start, 1e-6 * top) or top
+    step = _round_step(reach / 5)
+    marks = np.arange(math.floor(start / step), math.ceil((top + reach / 10) / step) + 1) * step
     in_s = top >= 2000
     digits = max(0, -math.floor(math.log10(step / 1000 if in_s else step)))
     words = [f"{m / 1000:.{digits}f} s" if in_s else f"{m:.{digits}f} ms" for m in marks]

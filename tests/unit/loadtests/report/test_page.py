@@ -140,11 +140,11 @@ def test_an_invalid_run_is_shown_in_doubt() -> None:
 
 
 def test_many_requests_are_thinned_but_none_of_the_slowest() -> None:
-    samples = loadtest_results.chat_samples(rate=300)
+    samples = loadtest_results.chat_samples(rate=120)
     result, _ = loadtest_results.chat()
     (latency,) = [p for _, found in groups(result, samples) for p in found if "over-time" in p.id]
     e2e = latency.data[0]
-    assert len(samples) > 9000
+    assert len(samples) > 3500
     assert len(e2e["x"]) <= 1500
     assert "with all of the slowest" in latency.note
     ok = samples.where(samples.having("ok"))

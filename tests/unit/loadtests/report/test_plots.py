@@ -46,7 +46,8 @@ def test_a_page_is_made_of_any_run(samples: list[Sample]) -> None:
 
 
 @given(
-    st.lists(st.floats(1e-3, 1e7), min_size=1, max_size=20),
+    st.lists(st.floats(1e-3, 1e7), min_size=1, max_size=20)
+    | st.builds(lambda v, share: [v, v * (1 + share)], st.floats(1e-3, 1e7), st.floats(0, 1e-3)),
     st.booleans(),
     st.sampled_from(["tozero", "normal"]),
 )
