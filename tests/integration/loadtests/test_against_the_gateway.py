@@ -12,6 +12,7 @@ from running_server import Server, start
 from server_zoo import echo, tiny_embedder
 
 from modelops.errors import UsageError
+from modelops_loadtests.mock import MockServer, Script
 from modelops_loadtests.runner import run
 
 pytestmark = pytest.mark.slow
@@ -84,3 +85,40 @@ def test_embeddings(gateway: Server, tmp_path: Path, encoding: str) -> None:
     assert result["errors"] == []
     assert [gate["verdict"] for gate in result["gates"]] == ["PASS"]
     assert result["summary"]["input_tokens_per_s"] > result["summary"]["items_per_s"]
+
+
+def test_chat_and_embeddings_together_through_the_gateway(tmp_path: Path) -> None:
+    """What the gateway passes on from an OpenAI server, beside what it serves itself."""
+    embedder = tiny_embedder(tmp_path / "embedder")
+    config, texts = tmp_path / "modelops.yaml", tmp_path / "texts.txt"
+    texts.write_text("the cat sat on a mat\nthe mat\n")
+    with MockServer(Script(ttft_ms=20, interval_ms=10)) as mock:
+        config.write_text(
+            f"version: 1\nmodels:\n  - {{name: mock, engine: openai, url: '{mock.url}/v1'}}\n"
+            f"  - {{name: embedder, source: '{embedder}'}}\n"
+        )
+        server = start("--config", str(config))
+        try:
+            result = measure(
+                server,
+                tmp_path / "report",
+                scenario="chat=2,embeddings=1",
+                model=("chat=mock", "embeddings=embedder"),
+                users=None,
+                rate=20.0,
+                processes=2,
+                duration_s=1.5,
+                output_tokens=5,
+                data=texts,
+                seed=1,
+            )
+        finally:
+            server.close()
+    assert result["errors"] == []
+    figures = result["summary"]
+    assert 5 <= figures["ttft_ms"]["count"] < figures["ok"] == figures["e2e_ms"]["count"]
+    assert figures["ttft_ms"]["p50"] >= 20
+    assert figures["itl_ms"]["p50"] == pytest.approx(10, abs=5)
+    # Its own metrics were looked at meanwhile, and are on the run's time axis.
+    shown = {row["source"] for row in result["server_metrics"]["series"]}
+    assert "modelops_inflight_requests" in shown, result["server_metrics"]
