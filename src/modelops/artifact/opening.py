@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection
 from pathlib import Path
 
@@ -136,6 +137,13 @@ def find_newest(folder: Path, formats: Collection[str]) -> Path:
 
 
 def _near(path: Path) -> str | None:
-    """Say which versions there are, where only the number is wrong."""
-    there = versions(path.parent) if version_of(path.name) else []
-    return f"{path.parent} has version {', '.join(map(str, there))}" if there else None
+    """Say which versions there are, where only the number is wrong; else the nearest name."""
+    if version_of(path.name):
+        there = versions(path.parent)
+        return f"{path.parent} has version {', '.join(map(str, there))}" if there else None
+    try:
+        names = [p.name for p in path.parent.iterdir() if versions(p) or (p / MANIFEST).exists()]
+    except OSError:  # not there, or not to be read
+        return None
+    near = difflib.get_close_matches(path.name, names, n=1)
+    return f"did you mean {path.parent / near[0]}?" if near else None

@@ -32,7 +32,9 @@ def make_code(root: Path, format: str = "torch-export", **changes: Any) -> Artif
     )
 
 
-@pytest.mark.parametrize("path", ["nowhere", "mlp/9", "file", "plain", "x" * 300, "a\0b", "loop"])
+@pytest.mark.parametrize(
+    "path", ["nowhere", "mlp/9", "mpl", "file", "plain", "x" * 300, "a\0b", "loop"]
+)
 def test_where_no_artifact_is(tmp_path: Path, path: str) -> None:
     make_artifact(tmp_path / "mlp")
     (tmp_path / "file").write_text("")
@@ -43,6 +45,8 @@ def test_where_no_artifact_is(tmp_path: Path, path: str) -> None:
     assert not isinstance(caught.value, UnsafeInputError)
     if path == "mlp/9":
         assert caught.value.hint == f"{tmp_path / 'mlp'} has version 1"
+    if path == "mpl":
+        assert caught.value.hint == f"did you mean {tmp_path / 'mlp'}?"
 
 
 def test_a_copied_version_is_an_artifact(tmp_path: Path) -> None:
