@@ -146,7 +146,7 @@ def test_without_javascript_the_verdict_and_the_tables_are_there(
 def test_a_real_run_opens(upstream: Callable[..., str], browser: Any, tmp_path: Path) -> None:
     result = run(
         {
-            "url": upstream("mixed", "--latency-ms", "20"),
+            "url": upstream("status", fault_every=2, ttft_ms=20),
             "scenario": "embeddings",
             "users": 4,
             "duration_s": 3,
