@@ -44,7 +44,8 @@ def assemble(
     """Return the contents of report.json.
 
     Of a sweep, the figures at the top are those of one stage: the highest load within the
-    objectives, else the knee, else the first; ``window.stage`` says which.
+    objectives, else (without objectives) the knee, else the first that may be believed;
+    ``window.stage`` says which.
     """
     head = _headline(spec.sweep, done, seen)
     verdict = _verdict(spec.sweep, done, head)
@@ -101,8 +102,10 @@ def _headline(sweep: Sweep | None, done: Sequence[Judged], seen: Sequence[StageS
     chosen = highest_within(seen)
     if chosen is None and not any(judged.gates for judged in done):
         chosen = knee(sweep, seen)
+    if chosen is None:
+        return next((judged for judged in done if not judged.invalid), done[0])
     loads = [judged.end.stage.load for judged in done]
-    return done[0] if chosen is None else done[loads.index(chosen["load"])]
+    return done[loads.index(chosen["load"])]
 
 
 def _verdict(sweep: Sweep | None, done: Sequence[Judged], head: Judged) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -194,17 +195,19 @@ def knee(sweep: Sweep, seen: Sequence[StageSeen]) -> dict[str, Any] | None:
 
 
 def highest_within(seen: Sequence[StageSeen]) -> dict[str, Any] | None:
-    """Return the highest load that met the objectives with no failing one below, and why there.
+    """Return the highest load that met the objectives with none failing below, and why there.
 
-    None where no objective was set, or none met them. A stage that cannot be believed says nothing.
+    None where no objective was set, or none met them. A stage that cannot be believed, or had too
+    few samples to decide, as low rates have, speaks neither for the load nor against it.
     """
     judged = sorted(
         (s for s in seen if s.verdict is not None and s.valid), key=lambda stage: stage.load
     )
-    best: StageSeen | None = None
-    for stage in judged:
-        if stage.verdict != "PASS":
-            why = f"at {stage.load:g} the verdict was {stage.verdict}"
-            return None if best is None else {"load": best.load, "why": why}
-        best = stage
-    return None if best is None else {"load": best.load, "why": "it was the highest tried"}
+    failing = next((s.load for s in judged if s.verdict == "FAIL"), math.inf)
+    passing = [s.load for s in judged if s.verdict == "PASS" and s.load < failing]
+    if not passing:
+        return None
+    above = next((s for s in judged if s.load > passing[-1]), None)
+    if above is None:
+        return {"load": passing[-1], "why": "it was the highest tried"}
+    return {"load": passing[-1], "why": f"at {above.load:g} the verdict was {above.verdict}"}

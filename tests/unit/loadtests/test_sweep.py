@@ -78,19 +78,34 @@ def test_the_knee_of_a_closed_loop_is_where_power_is_greatest() -> None:
     assert all(stage.load == int(stage.load) for stage in seen)
 
 
-def test_a_verdict_below_counts_even_if_a_higher_load_passed() -> None:
-    verdicts = {1.0: "PASS", 2.0: "INCONCLUSIVE", 4.0: "PASS"}
-    seen = [StageSeen(x, x, 10.0, offered=x, verdict=v) for x, v in verdicts.items()]
-    found = highest_within(seen)
-    assert found is not None
-    assert (found["load"], found["why"]) == (1, "at 2 the verdict was INCONCLUSIVE")
-    assert highest_within(seen[1:]) is None
-    # One that cannot be believed says nothing, either way.
+def stages(verdicts: dict[float, str]) -> list[StageSeen]:
+    return [StageSeen(x, x, 10.0, offered=x, verdict=v) for x, v in verdicts.items()]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "load", "why"),
+    [
+        ({1: "PASS", 2: "FAIL", 4: "PASS"}, 1, "at 2 the verdict was FAIL"),
+        # Low rates have too few samples to decide: they do not speak against a higher one.
+        ({1: "INCONCLUSIVE", 2: "PASS", 4: "INCONCLUSIVE"}, 2, "at 4 the verdict was INCONCLUSIVE"),
+        ({1: "PASS", 2: "PASS"}, 2, "it was the highest tried"),
+        ({1: "FAIL", 2: "PASS"}, None, ""),
+        ({1: "INCONCLUSIVE"}, None, ""),
+        ({}, None, ""),
+    ],
+)
+def test_the_highest_load_within_the_objectives_has_no_failing_one_below(
+    verdicts: dict[float, str], load: float | None, why: str
+) -> None:
+    expected = None if load is None else {"load": load, "why": why}
+    assert highest_within(stages(verdicts)) == expected
+
+
+def test_a_stage_that_cannot_be_believed_says_nothing() -> None:
     odd = StageSeen(2.0, 2.0, 10.0, offered=2.0, verdict="FAIL", valid=False)
-    found = highest_within([seen[0], odd, seen[2]])
+    found = highest_within([*stages({1: "PASS", 4: "PASS"}), odd])
     assert found is not None
     assert found["load"] == 4
-    assert highest_within([]) is None
 
 
 @pytest.mark.parametrize(("missing", "follows"), [(3, True), (4, False)])
