@@ -9,6 +9,7 @@ import socket
 from typing import Any
 
 import psutil
+import requests
 from running_server import Server
 
 MODULE = "vllm.entrypoints.openai.api_server"
@@ -57,3 +58,12 @@ def in_engine(server: Server) -> int:
     said = directly(server, "GET", "/metrics").decode()
     found = re.findall(r"^vllm:num_requests_(?:running|waiting)\{.*\} (\S+)$", said, re.M)
     return int(sum(map(float, found)))
+
+
+def complete(server: Server, model: str, prompt: str, tokens: int) -> str:
+    """Return what the model makes of ``prompt``, greedily."""
+    asked = {"model": model, "prompt": prompt, "temperature": 0, "max_tokens": tokens}
+    said = requests.post(f"{server.url}/v1/completions", json=asked, timeout=600)
+    assert said.status_code == 200, said.text
+    text: str = said.json()["choices"][0]["text"]
+    return text

@@ -32,19 +32,17 @@ def test_it_is_the_build_for_this_machine_in_the_locked_versions(vllm: EngineEnv
     assert {"auto", "fp8"} <= set(vllm.flags["--kv-cache-dtype"] or ())
 
 
-def test_its_server_and_its_command_start(vllm: EngineEnvironment) -> None:
-    """The command of the community's build fails unless it is mended."""
-    server = ["-m", "vllm.entrypoints.openai.api_server", "--help"]
-    for arguments in (server, [str(vllm.python.with_name("vllm")), "--version"]):
-        done = subprocess.run(
-            [vllm.python, *arguments],
-            env=vllm.environment(),
-            capture_output=True,
-            text=True,
-            timeout=400,
-        )
-        assert done.returncode == 0, done.stderr[-2000:]
-        assert "--served-model-name" in done.stdout or done.stdout.strip().startswith("0.32.0")
+def test_its_command_starts(vllm: EngineEnvironment) -> None:
+    """That of the community's build fails unless it is mended; servers start in other tests."""
+    done = subprocess.run(
+        [str(vllm.python.with_name("vllm")), "--version"],
+        env=vllm.environment(),
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.strip().startswith("0.32.0")
 
 
 def test_a_second_time_costs_seconds_and_imports_nothing_of_it(vllm_installed: Path) -> None:

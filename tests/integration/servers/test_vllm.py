@@ -1,9 +1,8 @@
-"""The real vLLM behind the gateway: its start, what is in use, busy, guessing; and its flags."""
+"""The real vLLM behind the gateway: its start, what is in use, busy; and its flags."""
 
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import time
@@ -12,9 +11,9 @@ from pathlib import Path
 
 import cuda_launches
 import pytest
-import requests
-from running_server import Server, start
+from running_server import Server
 from server_processes import gets
+from vllm_processes import complete
 
 from modelops.config import ModelConfig
 from modelops.environments import EngineEnvironment, find_environment
@@ -25,21 +24,10 @@ from modelops_servers.keeper.seat import Vllm
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
-START_SECONDS = 600
-
 
 @pytest.fixture(scope="module")
 def environment(vllm_installed: Path) -> EngineEnvironment:
     return find_environment("vllm", vllm_installed)
-
-
-def complete(server: Server, prompt: str, tokens: int, model: str = "smollm2") -> str:
-    """Return what the model makes of ``prompt``, greedily."""
-    asked = {"model": model, "prompt": prompt, "temperature": 0, "max_tokens": tokens}
-    said = requests.post(f"{server.url}/v1/completions", json=asked, timeout=600)
-    assert said.status_code == 200, said.text
-    text: str = said.json()["choices"][0]["text"]
-    return text
 
 
 def test_its_start_is_shown(gateway: Server) -> None:
@@ -67,38 +55,9 @@ def test_busy_is_not_stuck(gateway: Server) -> None:
     """Long prompts and many streams at once, on one core, which may be a slow one."""
     prompts = [f"{i} " + "word " * (900 if i < 2 else 5) for i in range(8)]
     with gets(gateway, "/v2/models/smollm2/ready") as asked, ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda prompt: complete(gateway, prompt, 32), prompts))
+        list(pool.map(lambda prompt: complete(gateway, "smollm2", prompt, 32), prompts))
     assert not asked.failed
     assert asked.statuses
-
-
-# Each goes on as it began, and the next best token is 2 or more behind in its logit: tokens that
-# are judged together are rounded otherwise than those that come one by one.
-REPEATING = (
-    "The cat sat on the mat. The dog sat on the mat. " * 8 + "The cat",
-    "red, green, blue, " * 10 + "red,",
-    "Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday, " * 5 + "Monday,",
-)
-
-
-def test_speculation_proposes_what_is_taken_and_changes_no_token(
-    gateway: Server, vllm_installed: Path, smollm2_artifact: Path
-) -> None:
-    flags = ["--engine", "vllm", "--enforce-eager", "--max-model-len", "2048"]
-    flags += ["--kv-cache-gib", "0.5", "--speculative", "ngram", "--name", "guessing"]
-    where = {"MODELOPS_ENGINES_DIR": str(vllm_installed)}
-    server = start(str(smollm2_artifact), *flags, env=where, seconds=START_SECONDS)
-    try:
-        assert server.ready["models"][0]["speculative"]["method"] == "ngram"
-        for prompt in REPEATING:
-            assert complete(server, prompt, 32, "guessing") == complete(gateway, prompt, 32)
-        text = server.get("/metrics").text
-        taken = re.findall(r"^vllm:spec_decode_num_accepted_tokens_total\{.*\} (\S+)$", text, re.M)
-        # Two thirds of all tokens or so; a handful could be chance.
-        assert sum(map(float, taken)) > 32
-        assert server.stop() == 0
-    finally:
-        server.close()
 
 
 def test_int8_is_refused_before_anything_starts(

@@ -37,7 +37,6 @@ from vllm_processes import (
     engine_of,
     family_of,
     in_engine,
-    named,
     worker_of,
 )
 
@@ -285,23 +284,21 @@ def test_sigterm_lets_streams_finish(gateway: Server, client: OpenAI) -> None:
 
 @pytest.mark.parametrize("dies", ["keeper", "guardian", "supervisor"])
 def test_nothing_survives_whoever_dies_while_it_starts(chat_folder: Path, dies: str) -> None:
+    """That of one which is ready: ``test_vllm_at_once``."""
     config = str(chat_folder / "examples/embed-and-chat.yaml")
     process = begin("--config", config, port=free_port())
     try:
         supervisor = psutil.Process(process.pid)
 
         def engine() -> list[psutil.Process]:
-            """vLLM; for the supervisor's death, with its engine's process, which comes later."""
             found = supervisor.children(recursive=True)
-            servers = [p for p in found if MODULE in p.cmdline()]
-            family = [c for p in servers for c in (p, *p.children(recursive=True))]
-            return family if dies != "supervisor" or named(family, "VLLM::") else []
+            return [p for p in found if MODULE in p.cmdline()]
 
-        family = wait_until(engine, seconds=300)
-        chain = family[0].parents()
+        (started,) = wait_until(engine, seconds=300)
+        chain = started.parents()
         assert chain[2] == supervisor
         chain[("keeper", "guardian", "supervisor").index(dies)].kill()
-        wait_until(lambda: all(is_gone(p) for p in family), seconds=5)
+        wait_until(lambda: is_gone(started), seconds=5)
         # A required model that cannot be loaded at first ends the whole.
         _, said = process.communicate(timeout=60)
         assert process.returncode == (-signal.SIGKILL if dies == "supervisor" else 1), said
