@@ -164,7 +164,8 @@ def _chunks(client: Client, limits: Mapping[str, float]) -> list[str]:
         return []
     late = limits["coalesced_share"] == MAX_COALESCED_WHEN_LATE
     what = (
-        "the client read too late: use more --processes or less load"
+        f"the client ran late by up to {client['lag_p99_ms']:.1f} ms (p99), and may have read too "
+        "late: use more --processes or less load"
         if late
         else "the client was prompt, so the server or a proxy sends them together: have it flush "
         "each one"

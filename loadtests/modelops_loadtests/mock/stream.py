@@ -41,8 +41,13 @@ class Stream:
         self._head = _CHUNKED if self._chunked else _UNTIL_CLOSED
         self._wait()
 
-    def _wait(self) -> None:
+    def _wait(self, written: Step | None = None) -> None:
         step = next(self._plan)
+        late = time.perf_counter() - (self._began + step.at)
+        if written is not None and step.at > written.at and late > 0:
+            # Later than a whole interval: it goes on from here, as an engine would, rather than
+            # write at once all that it owes, which nobody could tell from a client that sleeps.
+            self._began += late + step.at - written.at
         self._timer = self._loop.call_at(self._began + step.at, self._write, step)
 
     def _write(self, step: Step) -> None:
@@ -66,7 +71,7 @@ class Stream:
         if step.then:
             self._end(step.then)
         else:
-            self._wait()
+            self._wait(step)
 
     def _end(self, how: str) -> None:
         if how == "stall":

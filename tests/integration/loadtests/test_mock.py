@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -84,6 +86,23 @@ def test_many_streams_at_once_are_all_written_in_time() -> None:
     assert took < 5  # one after another: 12.5 s
     assert told["late_ms"].keys() == {"p50", "p99", "max"}
     assert sum(record["queued"] for record in told["requests"]) == 0
+
+
+def test_a_mock_that_was_held_up_goes_on_at_its_pace() -> None:
+    """What it owes is not written in a burst: nobody could tell that from a client that slept."""
+    with MockServer(Script(ttft_ms=20, interval_ms=20)) as server:
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(ask, server, CHAT, HELLO | {"max_tokens": 20})
+            while 'running{model_name="mock"} 1' not in server.metrics():
+                assert not asked.done()
+            os.kill(server.pid, signal.SIGSTOP)
+            time.sleep(0.2)
+            os.kill(server.pid, signal.SIGCONT)
+            asked.result()
+        (record,) = server.stamps()["requests"]
+    gaps = [later - earlier for earlier, later in pairwise(record["due"])]
+    assert record["due"][-1] - record["arrived"] > 20 * 0.02 + 0.1
+    assert min(gaps) == pytest.approx(0.02)
 
 
 @pytest.mark.parametrize(
