@@ -6,7 +6,7 @@ from typing import Any
 
 from modelops_loadtests.sending import Sent
 
-TTFT, TPOT = "time to first token", "time per output token"
+TTFT, TPOT = "TTFT", "TPOT"
 
 
 class RequestFailedError(Exception):

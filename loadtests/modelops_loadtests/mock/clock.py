@@ -12,15 +12,14 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     """Return a loop that wakes within tens of microseconds of when it was asked to."""
     if sys.platform != "linux":
         return asyncio.new_event_loop()
-    return asyncio.SelectorEventLoop(_PreciseSelector())
 
-
-if sys.platform == "linux":
-
-    class _PreciseSelector(selectors.EpollSelector):
+    # Here, not above: where gevent has patched the standard library there is no such class.
+    class PreciseSelector(selectors.EpollSelector):
         """epoll, which counts in whole milliseconds, waited for by select, which does not."""
 
         def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
             if timeout is None or timeout > 0:
                 select.select((self.fileno(),), (), (), timeout)
             return super().select(0)
+
+    return asyncio.SelectorEventLoop(PreciseSelector())

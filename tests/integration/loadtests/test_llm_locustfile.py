@@ -19,7 +19,7 @@ from modelops_loadtests.mock import MockServer, Script
 
 pytestmark = pytest.mark.slow
 LLM = Path(__file__).parents[3] / "loadtests" / "llm.py"
-TTFT, TPOT = "time to first token", "time per output token"
+TTFT, TPOT = "TTFT", "TPOT"
 OWN = """
 import orjson
 from modelops_loadtests.client.request import Request

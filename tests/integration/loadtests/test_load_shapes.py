@@ -206,4 +206,4 @@ def test_plain_locust_is_an_open_loop_where_a_rate_is_asked(tmp_path: Path) -> N
     assert process.returncode == 0, printed
     # Four users who wait for 400 ms each would send ten a second.
     assert np.median(np.diff(came)) == pytest.approx(0.05, abs=0.01)
-    assert "time to first token" in printed
+    assert "TTFT" in printed
