@@ -130,9 +130,10 @@ def find_newest(folder: Path, formats: Collection[str]) -> Path:
         if read_manifest(version).format in formats:
             return version
     wanted = " or ".join(sorted(formats))
+    target = "vllm" if set(formats) == {TEXT_FORMAT} else "onnx"
     raise InputError(
         f"no artifact of format {wanted} in {folder}",
-        hint="name one, or make one with: modelops export SOURCE --to onnx",
+        hint=f"name one, or make one with: modelops export SOURCE --to {target}",
     )
 
 

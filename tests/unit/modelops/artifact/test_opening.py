@@ -88,8 +88,10 @@ def test_the_newest_artifact_that_can_be_served(tmp_path: Path) -> None:
     assert find_newest(tmp_path / "artifacts", {"onnx", "torch-export"}) == code.path
     with pytest.raises(InputError, match="no artifact of format tensorrt"):
         find_newest(tmp_path / "artifacts", {"tensorrt"})
-    with pytest.raises(InputError):
-        find_newest(tmp_path / "nowhere", {"onnx"})
+    for format, target in (("onnx", "onnx"), ("huggingface", "vllm")):
+        with pytest.raises(InputError) as caught:
+            find_newest(tmp_path / "nowhere", {format})
+        assert (caught.value.hint or "").endswith(f"--to {target}")
 
 
 def test_a_broken_newest_artifact_is_not_passed_over(tmp_path: Path) -> None:
