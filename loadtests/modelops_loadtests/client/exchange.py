@@ -8,10 +8,11 @@ from typing import Any
 
 from modelops_loadtests.client.clock import CLOCK
 from modelops_loadtests.client.failures import ClosedError
-from modelops_loadtests.client.response import EventReader, Response
+from modelops_loadtests.client.response import EventReader, ProtocolError, Response
 from modelops_loadtests.client.watchdog import Watchdog
 from modelops_loadtests.samples import Stamps
 
+MAX_REPLY_BYTES = 256 * 1024 * 1024
 _GRACE_SECONDS = 1.0
 
 
@@ -76,7 +77,7 @@ class Reading:
 
         Raises:
             ClosedError: the reply is not whole.
-            ProtocolError: it is no HTTP.
+            ProtocolError: it is no HTTP, or more of it than any answer has.
         """
         now = time.perf_counter()
         response, exchange = self._response, self._exchange
@@ -94,6 +95,8 @@ class Reading:
         if lag > self._worst:
             self._worst = lag
         exchange.bytes_received += len(data)
+        if exchange.bytes_received > MAX_REPLY_BYTES:
+            raise ProtocolError(f"a reply of more than {MAX_REPLY_BYTES} bytes")
         exchange.end = arrived
         if exchange.first_byte is None:
             exchange.first_byte = arrived

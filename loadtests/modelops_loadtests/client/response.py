@@ -102,7 +102,9 @@ class Response:
             raise ProtocolError("it sent more than one reply")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header; of several of one name the last."""
+        """Keep a header of the head, not of what follows the body; of several the last."""
+        if self.head_complete:
+            return
         self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
@@ -117,6 +119,9 @@ class Response:
             or self.headers.get("transfer-encoding", "").lower().endswith("chunked")
             or status in (204, 304)
         )
+        coding = self.headers.get("content-encoding", "identity").strip().lower()
+        if status == 200 and coding not in ("", "identity"):
+            raise ProtocolError(f"its body is encoded ({coding[:20]}), which was not asked for")
         kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
         self.is_stream = self._reader is not None and status == 200 and kind == "text/event-stream"
         if self.is_stream:

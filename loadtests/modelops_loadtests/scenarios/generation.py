@@ -19,6 +19,8 @@ Count = Callable[[str], int]
 """Counts the tokens of a text that a model wrote."""
 
 _BROKEN_OFF = ("abort", "error")
+_MOST_TOKENS = 10_000_000
+"""A usage that tells more tells nothing."""
 
 
 def _chat_text(choice: dict[str, Any]) -> tuple[str, str]:
@@ -35,6 +37,11 @@ def _chat_text(choice: dict[str, Any]) -> tuple[str, str]:
 
 def _completion_text(choice: dict[str, Any]) -> tuple[str, str]:
     return "", choice.get("text") or ""
+
+
+def _is_error(chunk: dict[str, Any]) -> bool:
+    """Return whether it tells an error: as OpenAI does, or by its type as some servers do."""
+    return chunk.get("error") is not None or "error" in (chunk.get("object"), chunk.get("type"))
 
 
 class GenerationReader:
@@ -66,15 +73,18 @@ class GenerationReader:
         if data == b"[DONE]":
             self.finished = True
             return
-        try:
-            self._chunk(orjson.loads(data), at, read)
-        except (ValueError, TypeError, AttributeError) as error:
-            self._fail("invalid_body", f"{error}: {data[:120].decode('utf-8', 'replace')}")
         if kind == b"error":
             self._fail("error_in_stream", data[:200].decode("utf-8", "replace"))
+        try:
+            self._chunk(orjson.loads(data), at, read)
+        except (ValueError, TypeError, AttributeError, LookupError) as error:
+            if data.strip() == b"[DONE]":
+                self.finished = True
+                return
+            self._fail("invalid_body", f"{error}: {data[:120].decode('utf-8', 'replace')}")
 
     def _chunk(self, chunk: dict[str, Any], at: float, read: int) -> None:
-        if chunk.get("error") is not None:
+        if _is_error(chunk):
             self._fail("error_in_stream", error_text(chunk))
             return
         usage = chunk.get("usage")
@@ -90,6 +100,8 @@ class GenerationReader:
         reasoning, output = self._text_of(choice)
         if not (reasoning or output):
             return
+        if not (isinstance(reasoning, str) and isinstance(output, str)):
+            raise TypeError("generated text is no string")
         self._at.append(at)
         if read == self._read:
             self._coalesced += 1
@@ -165,13 +177,14 @@ def check_whole(reply: Reply, *, chat: bool, count: Count | None) -> Answer:
             reasoning, output = _chat_text({"delta": choice.get("message")})
         else:
             reasoning, output = _completion_text(choice)
+        text = reasoning + output
     except (TypeError, AttributeError) as error:
         raise BadAnswerError(
             "invalid_body", f"the choice is not of the protocol: {error}"
         ) from None
-    if not (reasoning or output):
+    if not text:
         raise BadAnswerError("empty_answer", "nothing was generated")
-    told = tokens_of(parsed.get("usage"), reasoning + output, count)
+    told = tokens_of(parsed.get("usage"), text, count)
     return Answer(items=1, **told, text=output)
 
 
@@ -188,4 +201,5 @@ def tokens_of(usage: Any, text: str, count: Count | None) -> dict[str, Any]:
 
 
 def _whole_number(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_number and 0 < value <= _MOST_TOKENS else None

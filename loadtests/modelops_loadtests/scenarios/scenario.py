@@ -152,6 +152,6 @@ def parse_json(body: bytes) -> dict[str, Any]:
 
 def error_text(parsed: Any) -> str:
     """Return the message of an OpenAI or Open Inference Protocol error body, shortened."""
-    error = parsed.get("error") if isinstance(parsed, dict) else None
+    error = parsed.get("error", parsed) if isinstance(parsed, dict) else None
     text = error.get("message") if isinstance(error, dict) else error
     return str(text)[:200]

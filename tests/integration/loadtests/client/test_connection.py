@@ -95,6 +95,8 @@ def test_a_reply_in_any_framing(upstream: ScriptedUpstream, form: str, bytewise:
         (b"SMTP ready\r\n\r\n", "protocol"),
         (b"HTTP/1.1 200 OK\r\nX: " + b"y" * (MAX_HEAD_BYTES + 9), "protocol"),
         (b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", "protocol"),
+        (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\n.", "protocol"),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" * 4000, "protocol"),
     ],
 )
 def test_a_broken_reply_is_of_a_known_kind(
@@ -108,6 +110,25 @@ def test_a_broken_reply_is_of_a_known_kind(
     connection = connected(upstream)
     exchange = connection.send(ASKED)
     assert exchange.error == kind, exchange.detail
+    connection.close()
+
+
+def test_a_reply_has_a_bound_and_so_has_what_follows_it(
+    upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trailers = b"".join(b"X-%d: y\r\n" % number for number in range(1000))
+    reply = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + trailers + b"\r\n"
+
+    async def answer(exchange: Exchange) -> None:
+        await exchange.send(reply)
+
+    upstream.script = answer
+    connection = connected(upstream)
+    whole = connection.send(ASKED)
+    assert (whole.error, whole.headers) == (None, {"transfer-encoding": "chunked"})
+    monkeypatch.setattr("modelops_loadtests.client.exchange.MAX_REPLY_BYTES", len(reply) - 1)
+    long = connection.send(ASKED)
+    assert long.error == "protocol", long.detail
     connection.close()
 
 

@@ -85,14 +85,29 @@ SAID = chunk({"content": "a"})
         ((ROLE, b"no json", SAID, STOP, b"[DONE]"), "invalid_body"),
         ((b"[1]",), "invalid_body"),
         ((b'{"choices": [{"delta": 3}]}',), "invalid_body"),
+        ((b'{"choices": {"a": 1}}', SAID, STOP), "invalid_body"),
+        ((chunk({"content": 5}), SAID, STOP), "invalid_body"),
+        ((chunk({"reasoning": ["hm"]}), SAID, STOP), "invalid_body"),
+        ((SAID, b'{"object": "error", "message": "gone"}', b"[DONE]"), "error_in_stream"),
+        ((SAID, b'{"type": "error", "message": "gone"}', b"[DONE]"), "error_in_stream"),
     ],
 )
 def test_l2_a_stream_that_went_wrong_is_a_failure_of_a_known_kind(
     events: tuple[bytes, ...], kind: str
 ) -> None:
-    problem = read(*events).problem()
+    reader = read(*events)
+    problem = reader.problem()
     assert problem is not None
     assert problem.kind == kind
+    reader.answer()  # which also of such a stream says what came
+
+
+def test_a_usage_that_cannot_be_is_none() -> None:
+    for tokens in (b"18446744073709551615", b"-3", b"true", b'"7"', b"7.5", b"0", b"1e30"):
+        told = b'{"choices": [], "usage": {"completion_tokens": %b}}' % tokens
+        reader = read(SAID, STOP, told, b"[DONE] ")
+        assert reader.problem() is None
+        assert reader.answer().output_tokens is None
 
 
 def test_a_stream_may_end_by_its_reason_alone() -> None:
@@ -100,11 +115,12 @@ def test_a_stream_may_end_by_its_reason_alone() -> None:
 
 
 def test_an_error_by_the_type_of_its_event() -> None:
-    reader = GenerationReader(chat=True)
-    reader.event(b"error", b'{"message": "gone"}', 0.0, 1)
-    problem = reader.problem()
-    assert problem is not None
-    assert problem.kind == "error_in_stream"
+    for data in (b'{"message": "gone"}', b"gone"):
+        reader = GenerationReader(chat=True)
+        reader.event(b"error", data, 0.0, 1)
+        problem = reader.problem()
+        assert problem is not None
+        assert (problem.kind, problem.detail) == ("error_in_stream", data.decode())
 
 
 def test_completions_have_their_text_in_another_place() -> None:
@@ -122,6 +138,7 @@ def test_whole_replies() -> None:
     for broken, kind in (
         ({"choices": []}, "invalid_body"),
         ({"choices": [{"message": "x"}]}, "invalid_body"),
+        ({"choices": [{"message": {"content": ["x"]}}]}, "invalid_body"),
         ({"choices": [{"message": {"content": ""}}]}, "empty_answer"),
         ({"choices": [{"message": message, "finish_reason": "error"}]}, "error_in_body"),
     ):
