@@ -74,8 +74,6 @@ def run(
         raise MeasurementError(
             "nothing was measured: no request ended", hint=f"see {generator.log}"
         )
-    progress("writing the report")
-    samples.write_parquet(folder / "samples.parquet")
     result = assemble(
         spec,
         stages.done,
@@ -86,11 +84,27 @@ def run(
         calibration=_calibrated(spec, stages, progress),
         server_metrics=seen_there,
     )
-    report.write(result, samples, folder)
-    (folder / "report.json").write_bytes(
-        orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    )
+    progress("writing the report")
+    _write(result, samples, folder)
     return result
+
+
+def _write(result: Mapping[str, Any], samples: SampleTable, folder: Path) -> None:
+    """Write all of a run, report.json last: never beside the samples of another one."""
+    told = folder / "report.json"
+    text = orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    try:
+        told.unlink(missing_ok=True)
+        samples.write_parquet(folder / "samples.parquet")
+        report.write(result, samples, folder)
+        told.with_suffix(".json.part").write_bytes(text)
+        told.with_suffix(".json.part").replace(told)
+    except OSError as error:
+        raise MissingEnvironmentError(
+            f"the run ended {result['verdict']}, but its report cannot be written to {folder}: "
+            f"{error}",
+            hint="choose another folder with -o",
+        ) from error
 
 
 def _baseline(spec: RunSpec, progress: Progress) -> Run | None:
@@ -113,7 +127,14 @@ def _calibrated(spec: RunSpec, stages: Stages, progress: Progress) -> dict[str, 
         return None
     seconds = stages.done[-1].measurement.window.seconds
     at_once = float((inside["end"] - inside["sent"]).sum()) / seconds
-    return calibration.bound(max(1, round(at_once)), processes=spec.processes, progress=progress)
+    try:
+        return calibration.bound(
+            max(1, round(at_once)), processes=spec.processes, progress=progress
+        )
+    except KeyboardInterrupt:
+        # The run itself is over, and is kept.
+        progress("stopping; the run is kept, without a calibration")
+        return None
 
 
 def _metrics(spec: RunSpec) -> contextlib.AbstractContextManager[ServerMetrics | None]:

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from pydantic import (
     BaseModel,
@@ -299,7 +299,7 @@ def base_url(text: str) -> str:
     if parts.query or parts.fragment:
         raise UsageError(f"{text!r} has a query or fragment; give the server's base URL")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    path = parts.path.rstrip("/")
+    path = quote(parts.path.rstrip("/"), safe="/%")
     for version in ("/v1", "/v2"):
         path = path.removesuffix(version)
     return f"{parts.scheme}://{host}{f':{port}' if port else ''}{path}"

@@ -72,8 +72,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # A pause of the garbage collector would be lateness, and a mock lives for minutes.
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(_serve(script, asked))
+    try:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(_serve(script, asked))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except (OSError, OverflowError) as error:
+        made.error(f"cannot listen: {error}")
 
 
 async def _serve(script: Script, asked: dict[str, Any]) -> None:

@@ -38,6 +38,7 @@ class MockServer:
             [*command, *_options(script or Script())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            start_new_session=True,  # the terminal's Ctrl-C is the parent's to handle
         )
         assert self._process.stdout is not None  # noqa: S101
         line = self._process.stdout.readline()
