@@ -2,7 +2,9 @@
 
 The window begins when the warm-up is over and lasts as asked. Latencies, the error rate and bytes
 are those of requests that were *due* inside the window, however late they ended, so that a slow
-request at the end is not lost; throughputs count requests that *ended* well inside the window.
+request at the end is not lost; throughputs count requests that *ended* well inside the window. Of
+a closed loop, a request of the warm-up for which its user waited all through the window belongs to
+it as well: that user sends no other, and what it met would be told by nothing.
 Latency percentiles are of requests that succeeded. A request that was cut, still in flight when
 the bound on waiting for it had passed, has no latency and is counted apart. What each latency
 means is in ``definitions``.
@@ -50,8 +52,8 @@ class Window:
 class Measurement:
     """The samples of the window, and those outside of it.
 
-    ``inside`` are those due in it, in the order in which they were due; ``completed`` those that
-    ended in it and succeeded.
+    ``inside`` are those due in it, or waited for all through it, in the order in which they were
+    due; ``completed`` those that ended in it and succeeded.
     """
 
     window: Window
@@ -88,11 +90,16 @@ class Measurement:
 def measure(samples: SampleTable, window: Window) -> Measurement:
     """Select what was measured."""
     due, end = samples.due, samples["end"]
-    inside = np.flatnonzero((due >= window.start) & (due < window.end))
+    throughout = np.isnan(samples["scheduled"]) & (due < window.start) & (end >= window.end)
+    in_it = (due >= window.start) & (due < window.end) | throughout & (window.seconds > 0)
+    inside = np.flatnonzero(in_it)
     inside = inside[np.argsort(due[inside], kind="stable")]
     completed = (end >= window.start) & (end < window.end) & samples.having("ok")
     return Measurement(
-        window, samples.take(inside), samples.where(completed), int((due < window.start).sum())
+        window,
+        samples.take(inside),
+        samples.where(completed),
+        int(((due < window.start) & ~in_it).sum()),
     )
 
 

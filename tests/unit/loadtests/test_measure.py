@@ -22,6 +22,18 @@ def test_the_warm_up_is_excluded_and_what_ends_late_is_not_lost() -> None:
     assert rates(measurement)["qps"] == 1.0
 
 
+def test_a_user_that_waits_all_through_the_window_is_not_forgotten() -> None:
+    stalled = Sample(sent=0.5, end=31.0, outcome="error", error="timeout")
+    slow, brief = ok(0.9, 3.5), [ok(at / 10, at / 10 + 0.1) for at in range(10, 30)]
+    measurement = measure(SampleTable.of([*brief, slow, stalled]), Window(1.0, 3.0))
+    figures = summary(measurement)
+    assert (figures["ok"], figures["failed"], measurement.excluded) == (21, 1, 0)
+    assert figures["e2e_ms"]["max"] == pytest.approx(2600)
+    # Those of an open loop that come later tell of the same stall themselves.
+    scheduled = ok(0.9, 3.5, scheduled=0.9)
+    assert summary(measure(SampleTable.of([scheduled]), Window(1.0, 3.0)))["ok"] == 0
+
+
 def test_l15_a_cut_request_is_counted_apart_and_is_no_success() -> None:
     table = SampleTable.of([ok(1.0, 1.1), Sample(sent=1.0, end=5.0, outcome="cut")])
     figures = summary(measure(table, Window(0, 4)))
