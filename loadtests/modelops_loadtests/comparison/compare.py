@@ -82,12 +82,17 @@ def compare(
         ratio with low and high, ``shown``: better, worse, none or unknown) and ``gates``.
 
     Raises:
-        UsageError: one side has one run, the other several.
+        UsageError: one side has one run, the other several; or one of several is named twice.
     """
     if min(len(a), len(b)) == 1 and max(len(a), len(b)) > 1:
         raise UsageError(
             f"{len(a)} against {len(b)} runs: how runs vary is seen from two of each side on",
             hint="name one run on each side, or several on both",
+        )
+    known = {(run.path.resolve(), str(run.report["started_at"])) for run in (*a, *b)}
+    if len(a) > 1 and len(known) < len(a) + len(b):
+        raise UsageError(
+            "a run is named twice, and would seem not to vary", hint="name each run once"
         )
     method = _method(a, b)
     bounds = a[0].bounds if all(run.bounds == a[0].bounds for run in (*a, *b)) else {}

@@ -11,9 +11,10 @@ from typing import Any, Self
 import orjson
 
 from modelops.errors import InputError
+from modelops_loadtests.comparison import recorded
 from modelops_loadtests.definitions import latency_bounds
 from modelops_loadtests.gates.judging import Measured
-from modelops_loadtests.measure import Measurement, Window, measure, measured
+from modelops_loadtests.measure import Measurement, Window, measure, measured, summary
 from modelops_loadtests.samples import SampleTable
 
 SCHEMA_VERSION = 2
@@ -41,7 +42,7 @@ class Run:
 
         Raises:
             InputError: it is no such run, was written by another version, is a sweep (which has no
-                one load), or its raw samples are not there.
+                one load), or its raw samples are not there, or are not its own.
         """
         file = path / "report.json" if path.is_dir() else path
         try:
@@ -58,12 +59,20 @@ class Run:
                 f"{file} has schema version {report.get('schema_version')}, not {SCHEMA_VERSION}",
                 hint="measure it again with this version of modelops",
             )
+        recorded.check(file, report)
         if report["spec"].get("sweep"):
             raise InputError(
                 f"{file} is of a sweep, whose loads have one latency each",
                 hint="compare runs at one load: --users or --rate",
             )
-        return cls(file.parent, report, _samples(file, report))
+        run = cls(file.parent, report, _samples(file, report))
+        if _outline(summary(run.measurement)) != _outline(report["summary"]):
+            # Such as a report.json that was copied away, and whose folder holds a later run now.
+            raise InputError(
+                f"the raw samples of {file} are of another run",
+                hint="keep samples.parquet beside its report.json",
+            )
+        return run
 
     @property
     def name(self) -> str:
@@ -93,6 +102,13 @@ class Run:
     def measured(self, bounds: Mapping[str, float]) -> Measured:
         """Return what it is judged on; ``bounds`` are the latency objectives of goodput."""
         return measured(self.measurement, bounds)
+
+
+def _outline(told: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what tells two runs apart."""
+    mean = told["e2e_ms"]["mean"]
+    counts = (told[name] for name in ("requests", "ok", "failed", "cut"))
+    return (*counts, None if mean is None else f"{mean:.6g}")
 
 
 def _samples(file: Path, report: Mapping[str, Any]) -> SampleTable:

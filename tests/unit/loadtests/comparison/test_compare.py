@@ -113,3 +113,12 @@ def test_the_terminal_shows_values_change_and_what_is_shown(folder: Path) -> Non
     line = next(x for x in text.splitlines() if x.startswith("End to end p95"))
     assert line.rstrip().endswith("B worse")
     assert "failed" in next(x for x in text.splitlines() if x.startswith("End to end p99"))
+
+
+def test_a_run_that_is_named_twice_would_seem_not_to_vary(folder: Path) -> None:
+    with pytest.raises(UsageError, match="named twice"):
+        compare(
+            CompareRequest(
+                a=(folder / "a0", folder / "a0"), b=(folder / "b0", folder / "b1"), output=folder
+            )
+        )

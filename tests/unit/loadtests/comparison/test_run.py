@@ -44,6 +44,38 @@ def test_what_is_no_run_at_one_load_is_refused(
         Run.read(change(record(tmp_path / "one"), **fields))
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("window", None),
+        ("window", {"start_s": "x", "end_s": 1.0, "seconds": 1.0}),
+        ("gates", [{}]),
+        ("environment", []),
+        ("files", None),
+        ("reasons", None),
+        ("verdict", "GREAT"),
+    ],
+)
+def test_a_report_that_was_edited_is_refused_and_says_where(
+    tmp_path: Path, field: str, value: object
+) -> None:
+    with pytest.raises(InputError, match=f"no whole report of a load test: {field}"):
+        Run.read(change(record(tmp_path / "one"), **{field: value}))
+
+
+def test_a_report_whose_folder_holds_a_later_run_now_is_not_read_with_its_samples(
+    tmp_path: Path,
+) -> None:
+    folder = record(tmp_path / "main")
+    copied = (folder / "report.json").rename(tmp_path / "baseline.json")
+    assert Run.read(copied).measured({}).total == 2400
+    (folder / "samples.parquet").unlink()
+    folder.rmdir()
+    record(tmp_path / "main", scale=1.01)
+    with pytest.raises(InputError, match="are of another run"):
+        Run.read(copied)
+
+
 def test_a_run_without_its_samples_is_refused(tmp_path: Path) -> None:
     folder = record(tmp_path / "one")
     (folder / "samples.parquet").write_bytes(b"no parquet")
