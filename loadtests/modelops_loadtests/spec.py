@@ -98,6 +98,7 @@ class RunSpec(BaseModel):
     max_duration_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """How long at most, where a gate is undecided after ``duration_s``."""
     warmup_s: float = Field(default=2, ge=0, allow_inf_nan=False)
+    """Of a trace by default 0: all of it is measured (``stages.resolved``)."""
     ramp_s: float = Field(default=0, ge=0, allow_inf_nan=False)
     """Before the warm-up: load grows evenly from nothing to what was asked."""
     timeout_s: float = Field(default=30, gt=0, allow_inf_nan=False)

@@ -134,7 +134,7 @@ def _settled(samples: SampleTable, stage: Stage, until: float) -> float:
 
 
 def resolved(spec: RunSpec) -> RunSpec:
-    """Return the spec with a trace's own duration, where none was given.
+    """Return the spec with a trace's own duration and no warm-up, where none were given.
 
     Raises:
         InputError: the trace cannot be used.
@@ -142,14 +142,15 @@ def resolved(spec: RunSpec) -> RunSpec:
     """
     if spec.trace is not None:
         trace = read_trace(spec.trace)
+        warmup = spec.warmup_s if "warmup_s" in spec.model_fields_set else 0.0
         whole = float(trace.at[-1]) + 0.001
-        if whole <= spec.warmup_s:
+        if whole <= warmup:
             raise InputError(
-                f"the trace lasts {whole:.1f} s, and {spec.warmup_s:g} s of it are the warm-up",
+                f"the trace lasts {whole:.1f} s, and {warmup:g} s of it are the warm-up",
                 hint="a shorter --warmup",
             )
         asked = spec.duration_s if "duration_s" in spec.model_fields_set else whole
-        found: dict[str, Any] = {"duration_s": min(asked, whole - spec.warmup_s)}
+        found: dict[str, Any] = {"duration_s": min(asked, whole - warmup), "warmup_s": warmup}
         # So that scenarios prepare for lengths, and refuse where they cannot keep to them.
         for name in ("input_tokens", "output_tokens"):
             column = getattr(trace, name)

@@ -112,8 +112,12 @@ def problems(client: Client, summary: Summary) -> list[str]:
     ``client`` and ``summary`` are those of report.json.
     """
     limits = bounds(client, summary)
-    judges = (_own, _schedule, _chunks, _tokens)
-    return [problem for judge in judges for problem in judge(client, limits)]
+    return [
+        *_own(client, limits),
+        *_schedule(client, limits),
+        *_chunks(client, limits, summary),
+        *_tokens(client, limits),
+    ]
 
 
 def _own(client: Client, limits: Mapping[str, float]) -> list[str]:
@@ -158,18 +162,24 @@ def _schedule(client: Client, limits: Mapping[str, float]) -> list[str]:
     return found
 
 
-def _chunks(client: Client, limits: Mapping[str, float]) -> list[str]:
+def _chunks(client: Client, limits: Mapping[str, float], summary: Summary) -> list[str]:
     share = client.get("coalesced_share")
     if share is None or share <= limits["coalesced_share"]:
         return []
-    late = limits["coalesced_share"] == MAX_COALESCED_WHEN_LATE
     what = (
         f"the client ran late by up to {client['lag_p99_ms']:.1f} ms (p99), and may have read too "
         "late: use more --processes or less load"
-        if late
-        else "the client was prompt, so the server or a proxy sends them together: have it flush "
-        "each one"
     )
+    together = "so the server or a proxy sends them together: have it flush each one"
+    gap = (summary.get("tpot_ms") or {}).get("p50")
+    if limits["coalesced_share"] != MAX_COALESCED_WHEN_LATE:
+        what = f"the client was prompt, {together}"
+    elif share > MAX_COALESCED and gap is not None and client["lag_p99_ms"] < gap:
+        # So rarely late by so little, it cannot have read so many of them together.
+        what = (
+            f"the client ran late by {client['lag_p99_ms']:.1f} ms (p99) where tokens are "
+            f"{gap:.0f} ms apart, {together}"
+        )
     return [
         f"{share:.1%} of the chunks came out of one read with an earlier one (bound "
         f"{limits['coalesced_share']:.0%}), so when each arrived is not known: {what}"

@@ -32,7 +32,8 @@ def table(result: Mapping[str, Any]) -> RenderableType:
         *(("interval", "left"), ("difference", "left")),
     )
     for column in rows.columns:
-        column.no_wrap = True
+        # Where the terminal is narrow, the interval gives way: a cut name or unit says nothing.
+        column.no_wrap = column.header != "interval"
     for found in result["rows"]:
         row = wording.row(found)
         rows.add_row(

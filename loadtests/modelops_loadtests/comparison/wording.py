@@ -18,6 +18,9 @@ SHOWN = {
     "unknown": "cannot be said",
 }
 
+_NOTHING, _ANYTHING = -99.9, 1000.0
+"""Percent: an interval from all gone to ten times as much says nothing."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -118,6 +121,8 @@ def _change(found: Mapping[str, Any]) -> tuple[str, str]:
     shown = UNKNOWN if value is None else f"{_signed(value)} {unit}"
     if low is None and high is None:
         return shown, ""
+    if unit == "%" and low is not None and low < _NOTHING and (high is None or high > _ANYTHING):
+        return shown, "not known"
     ends = ("−∞" if low is None else _signed(low), "∞" if high is None else _signed(high))
     return shown, f"{ends[0]} to {ends[1]} {unit}"
 

@@ -134,7 +134,9 @@ def _judge_percentile(gate: Gate, values: Floats, percent: float, alpha: float) 
     found = percentile_interval(values, percent, alpha)
     note = f", {failed:,} of them failed and counted as slower than any bound" if failed else ""
     least = max(needed(percent, alpha), SHORTEST)
-    if found.size >= least or not found.low <= gate.bound < found.high:
+    # What lies at the lower end, around the median, says nothing of how long a PASS takes.
+    worth = found.size if found.size_high is None or found.value > gate.bound else found.size_high
+    if worth >= least or not found.low <= gate.bound < found.high:
         over = float(np.mean(values > gate.bound))
         return decided(
             gate,
@@ -142,13 +144,13 @@ def _judge_percentile(gate: Gate, values: Floats, percent: float, alpha: float) 
             total,
             alpha,
             note=note,
-            more=lambda: needed_for_share(over, 1 - percent / 100, total, found.size, alpha),
+            more=lambda: needed_for_share(over, 1 - percent / 100, total, worth, alpha),
         )
     # The largest that were seen bound no percentile from above: too few, whatever they are.
-    enough = math.ceil(least * total / found.size)
+    enough = math.ceil(least * total / worth)
     detail = f"{total} samples{note} cannot say what p{percent:g} is: at least {enough} are needed"
-    if found.size < total:
-        detail += f", since they are correlated and worth {found.size:.0f} independent ones"
+    if worth < total:
+        detail += f", since they are correlated and worth {worth:.0f} independent ones"
     shown = found.value if math.isfinite(found.value) else None
     return result(
         gate, "INCONCLUSIVE", shown, detail, total, enough, interval=interval(found, alpha)
@@ -214,7 +216,12 @@ def decided(
     if verdict == "INCONCLUSIVE":
         needs = more() if more else needed_for_margin(found, gate.bound, total)
         said += f", so {total:,} {unit} do not decide: "
-        said += f"about {needs:,} would" if needs else "the bound is too close to tell apart"
+        if needs:
+            said += f"about {needs:,} would"
+        elif math.isfinite(found.high):
+            said += "the bound is too close to tell apart"
+        else:
+            said += "they are too few to bound it"
     value = found.value if math.isfinite(found.value) else None
     return result(gate, verdict, value, said, total, needs, interval=interval(found, alpha))
 

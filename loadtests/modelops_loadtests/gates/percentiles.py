@@ -64,13 +64,14 @@ class Bounded:
     """A figure between its bounds, each of which holds with the confidence asked.
 
     A bound that the samples do not give is infinite. ``size`` is how many independent samples the
-    series is worth, at the least.
+    series is worth, at the least; ``size_high`` the same where only the upper bound is asked for.
     """
 
     value: float
     low: float
     high: float
     size: float
+    size_high: float | None = None
 
 
 def percentile_interval(
@@ -110,7 +111,8 @@ def percentile_interval(
         size,
         alpha,
     )
-    return Bounded(value, min(low, value), max(high, value), min(size, size_high, size_low))
+    size_high = min(size, size_high)
+    return Bounded(value, min(low, value), max(high, value), min(size_high, size_low), size_high)
 
 
 def _settled(

@@ -114,8 +114,6 @@ def judge_regression(
     found = difference(a, b) if is_share else ratio(a, b)
     unit = " ms" if timing is not None else ""
     words = f"{_figure(b, unit)} against {_figure(a, unit)} in the baseline"
-    if not (math.isfinite(b.high) and math.isfinite(a.high)):
-        words += ", too few samples to bound it"
     return decided(
         gate,
         found,

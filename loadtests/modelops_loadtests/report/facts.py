@@ -190,8 +190,11 @@ def calibration(result: Mapping[str, Any]) -> str:
     found = result.get("calibration") or {}
     first, gap = (found.get(f"{name}_error_ms") or {} for name in ("ttft", "itl"))
     if first.get("p99") is None:
-        why = found.get("problem") or "the run was not calibrated"
-        return f"How much it adds is not known: {wording.short(why)}."
+        if problem := found.get("problem"):
+            return f"How much this client adds is not known: {wording.short(problem)}."
+        asked = result["spec"].get("calibrate", True)
+        why = "only streams of tokens are" if asked else "--no-calibration"
+        return f"What this client adds was not calibrated: {why}."
     words = f"This client adds at most {ms(abs(first['p99']))} at p99 to a time to first token"
     if gap.get("p99") is not None:
         words += f", and {ms(abs(gap['p99']))} to a gap between tokens"

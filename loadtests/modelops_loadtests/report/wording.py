@@ -54,8 +54,9 @@ def headline(result: Mapping[str, Any]) -> str:
         failed = sum(gate["verdict"] == "FAIL" for gate in gates)
         if not failed:
             return "FAIL"
+        which = f"{failed} of {_objectives(len(gates))}" if len(gates) > 1 else "the one objective"
         lowest = ", even at the lowest load" if result.get("sweep") else ""
-        return f"FAIL: {failed} of {_objectives(len(gates))} did not hold{lowest}"
+        return f"FAIL: {which} did not hold{lowest}"
     return {
         "MEASURED": "Measured: no objective was set",
         "INCONCLUSIVE": "INCONCLUSIVE: too few samples to decide",

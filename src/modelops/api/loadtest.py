@@ -47,7 +47,7 @@ class LoadtestRequest(BaseModel):
     processes: int = 1
     duration_s: float | None = None
     max_duration_s: float | None = None
-    warmup_s: float = 2.0
+    warmup_s: float | None = None
     ramp_s: float = 0.0
     timeout_s: float = 30.0
     drain_s: float | None = None

@@ -138,8 +138,13 @@ def loadtest(
         ),
     ] = None,
     warmup: Annotated[
-        str, typer.Option(help="Not measured, at the start (of each stage).", rich_help_panel=_TIME)
-    ] = "2s",
+        str | None,
+        typer.Option(
+            help="Not measured, at the start (of each stage). Default: 2s; of a trace, 0s.",
+            show_default=False,
+            rich_help_panel=_TIME,
+        ),
+    ] = None,
     ramp: Annotated[
         str,
         typer.Option(help="Not measured, before it: load grows evenly.", rich_help_panel=_TIME),
@@ -352,7 +357,7 @@ def loadtest(
         processes=processes,
         duration_s=None if duration is None else api.seconds(duration),
         max_duration_s=None if max_duration is None else api.seconds(max_duration),
-        warmup_s=api.seconds(warmup),
+        warmup_s=None if warmup is None else api.seconds(warmup),
         ramp_s=api.seconds(ramp),
         drain_s=None if drain is None else api.seconds(drain),
         timeout_s=api.seconds(timeout),

@@ -30,6 +30,8 @@ def test_a_trace_gives_the_run_its_length_and_its_spans_of_tokens(tmp_path: Path
     assert whole.duration_s == pytest.approx(7, abs=0.01)
     assert (str(whole.input_tokens), whole.output_tokens) == ("4..9", None)
     assert resolved(spec(trace=trace, warmup_s=1.0, duration_s=3.0)).duration_s == 3
+    unasked = resolved(spec(trace=trace))
+    assert (unasked.warmup_s, round(unasked.duration_s)) == (0, 8)
     with pytest.raises(InputError, match="are the warm-up"):
         resolved(spec(trace=trace, warmup_s=9.0))
 

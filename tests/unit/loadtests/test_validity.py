@@ -44,6 +44,16 @@ def test_l6_each_bound_says_what_was_beyond_it_and_what_to_change(
     assert says in problem
 
 
+def test_a_client_that_was_late_by_less_than_a_gap_is_not_blamed_for_many_chunks() -> None:
+    def told(gap: float) -> str:
+        summary = {**SUMMARY, "tpot_ms": {"p50": gap}}
+        (problem,) = problems(summary, coalesced_share=0.28, lag_p99_ms=8.5)
+        return problem
+
+    assert "8.5 ms (p99) where tokens are 270 ms apart, so the server" in told(270.0)
+    assert "may have read too late" in told(5.0)
+
+
 def test_l12_a_rate_that_is_more_than_1_percent_off_the_schedule() -> None:
     def at(delivered: float) -> list[str]:
         return problems(rate={"asked": 100.0, "scheduled": 100.0, "delivered": delivered})

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from modelops.api.compare import CompareRequest, compare, table
 from modelops.errors import UsageError
+from modelops_loadtests.comparison import wording
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +114,23 @@ def test_the_terminal_shows_values_change_and_what_is_shown(folder: Path) -> Non
     line = next(x for x in text.splitlines() if x.startswith("End to end p95"))
     assert line.rstrip().endswith("B worse")
     assert "failed" in next(x for x in text.splitlines() if x.startswith("End to end p99"))
+
+
+def test_a_narrow_terminal_cuts_no_name_and_no_unit(folder: Path) -> None:
+    request = CompareRequest(a=(folder / "before",), b=(folder / "slower",), output=folder / "out")
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(table(compare(request)))
+    lines = console.export_text().splitlines()
+    line = next(x for x in lines if x.startswith("End to end p95"))
+    assert line.count(" ms") == 2
+    assert line.rstrip().endswith("B worse")
+
+
+def test_an_interval_that_says_nothing_is_said_to_be_unknown() -> None:
+    found = {"metric": "ttft_p50_ms", "a": 1.0, "b": 1.0, "shown": "none", "difference": None}
+    ratio = {"value": 1.0, "low": 1e-9, "high": 2e10}
+    assert wording.row({**found, "ratio": ratio}).between == "not known"
+    assert wording.row({**found, "ratio": {**ratio, "low": 0.8}}).between.startswith("−20.0 to")
 
 
 def test_a_run_that_is_named_twice_would_seem_not_to_vary(folder: Path) -> None:

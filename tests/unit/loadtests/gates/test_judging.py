@@ -129,6 +129,16 @@ def test_correlated_samples_count_for_less() -> None:
     assert "independent" in burst.detail
 
 
+def test_how_the_median_drifts_says_nothing_of_how_long_a_pass_takes() -> None:
+    # The first half is slightly slower; one burst of eight far below the bound is what p95 sees.
+    series = np.where(np.arange(160) < 80, 0.021, 0.020) + np.arange(160) * 1e-7
+    series[40:48] = 0.088
+    found = verdict("e2e_p95_ms=200", seen(series.tolist()))
+    assert (found.verdict, found.samples) == ("INCONCLUSIVE", 160)
+    assert found.samples_needed is not None
+    assert found.samples_needed < 10 * 160
+
+
 def test_more_looks_at_one_run_ask_for_more_of_each() -> None:
     (gate,) = parse(["e2e_p95_ms=300"])
     fifty_nine = seen([0.1] * 59)

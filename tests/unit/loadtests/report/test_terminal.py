@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console, RenderableType
 
 from modelops_loadtests.report import Live, reason, table
-from modelops_loadtests.report.wording import amount, bound, metric, short
+from modelops_loadtests.report.facts import calibration
+from modelops_loadtests.report.wording import amount, bound, headline, metric, short
 
 
 def shown(what: RenderableType) -> str:
@@ -23,6 +24,8 @@ def test_the_table_has_the_verdict_each_objective_and_where_the_rest_is() -> Non
     result, _ = loadtest_results.chat()
     text = shown(table(result))
     assert text.startswith("✗ FAIL: 1 of 5 objectives did not hold")
+    alone = {**result, "gates": [g for g in result["gates"] if g["verdict"] == "FAIL"]}
+    assert headline(alone) == "FAIL: the one objective did not hold"
     assert "TTFT p95" in text
     assert "report: reports/chat/report.html" in text
     assert "\x1b" not in text
@@ -67,6 +70,14 @@ def test_the_live_table_leaves_the_terminal_as_it_was() -> None:
 )
 def test_figures_are_told_with_their_units(name: str, value: float | None, words: str) -> None:
     assert f"{metric(name)}: {amount(name, value)}" == words
+
+
+def test_why_nothing_was_calibrated_is_told() -> None:
+    result, _ = loadtest_results.chat()
+    whole = {**result, "calibration": None}
+    assert "only streams of tokens are" in calibration(whole)
+    unwanted = {**whole, "spec": {**result["spec"], "calibrate": False}}
+    assert "--no-calibration" in calibration(unwanted)
 
 
 def test_a_reason_says_what_was_measured_and_asked() -> None:
