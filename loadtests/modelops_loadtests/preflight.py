@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import http.client
+import time
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -16,6 +17,8 @@ from modelops.progress import Progress
 from modelops_loadtests.scenarios.mix import prepare_mix
 from modelops_loadtests.scenarios.scenario import Get, Scenario, Settings, error_text
 from modelops_loadtests.spec import RunSpec
+
+_MOST_BYTES = 64 << 20
 
 
 def key_headers(api_key: str | None) -> dict[str, str]:
@@ -49,7 +52,7 @@ def http_get(base: str, headers: Mapping[str, str], *, timeout: float) -> Get:
         try:
             connection.request("GET" if sent is None else "POST", parts.path + path, sent, told)
             response = connection.getresponse()
-            status, said = response.status, response.read()
+            status, said = response.status, _body(response, time.monotonic() + timeout)
         except (OSError, http.client.HTTPException) as error:
             raise MeasurementError(
                 f"nothing was measured: {base} cannot be reached ({error})",
@@ -71,6 +74,21 @@ def http_get(base: str, headers: Mapping[str, str], *, timeout: float) -> Get:
         return status, parsed
 
     return get
+
+
+def _body(response: http.client.HTTPResponse, until: float) -> bytes:
+    """Read a reply that ends in time and has a bound: the timeout of a socket is of one read."""
+    pieces, size = [], 0
+    while piece := response.read1(1 << 16):
+        pieces.append(piece)
+        size += len(piece)
+        if size > _MOST_BYTES:
+            raise http.client.HTTPException(f"it sent more than {_MOST_BYTES >> 20} MB")
+        if time.monotonic() > until:
+            raise TimeoutError("timed out")
+    if response.length:
+        raise http.client.IncompleteRead(b"".join(pieces), response.length)
+    return b"".join(pieces)
 
 
 def settings_of(spec: RunSpec, scenario: str) -> Settings:
