@@ -56,7 +56,8 @@ def _tell(channel: int, message: dict[str, Any]) -> None:
 
 
 def _run(spec: RunSpec, process: int, log: WatchedLog, channel: int) -> None:
-    headers = key_headers(os.environ.get("MODELOPS_API_KEY") or None)
+    key = os.environ.get("MODELOPS_API_KEY") or None
+    headers = key_headers(key)
     scenario = prepare(spec, http_get(spec.url, headers, timeout=spec.timeout_s))
     environment = Environment(events=events, host=spec.url)
     sender = Sender(
@@ -65,6 +66,7 @@ def _run(spec: RunSpec, process: int, log: WatchedLog, channel: int) -> None:
         process=process,
         trace=secrets.token_hex(4) if spec.trace_ids else None,
         told=lambda sent: tell_locust(environment, sent),
+        secret=key,
     )
     runner = StageRunner(spec, process, environment, Target(spec.url, headers), sender, log)
     stop = Event()

@@ -45,6 +45,7 @@ class Sender:
     ``zero`` is the ``time.perf_counter`` that all times in samples count from. With ``trace`` each
     request carries ``X-Request-Id: <trace>-<process>-<number>``, and its sample the number.
     ``told`` is called with each request that was not cut, for whoever shows them elsewhere.
+    ``secret`` is in no sample, whatever a server's error repeats.
     """
 
     scenario: Scenario
@@ -53,6 +54,7 @@ class Sender:
     process: int = 0
     trace: str | None = None
     told: Callable[[Sent], None] | None = None
+    secret: str | None = None
     _numbers: count[int] = field(default_factory=count)
 
     def send(
@@ -79,7 +81,11 @@ class Sender:
             request_id = f"{self.trace}-{self.process}-{number}"
         reader = self._reader(request)
         exchange = connection.send(request, reader, request_id)
+        if self.secret is not None and exchange.status not in (None, 200):
+            exchange.body = exchange.body.replace(self.secret.encode(), b"***")
         answer, fields = judge(self.scenario, request, exchange, reader)
+        if self.secret is not None and fields.get("detail"):
+            fields["detail"] = fields["detail"].replace(self.secret, "***")
         sample = Sample(
             sent=exchange.sent - self.zero,
             end=exchange.end - self.zero,

@@ -28,7 +28,7 @@ def sent(script: Script, *, timeout: float = 20.0) -> Sample:
     scenario = ChatScenario.prepare(Settings("m"), nobody)
     with scripted(script) as upstream:
         connection = Connection(Target(upstream.url, {}), timeout=timeout)
-        sender = Sender(scenario, samples)  # type: ignore[arg-type]
+        sender = Sender(scenario, samples, secret="sk-1")  # type: ignore[arg-type]
         sender.send(connection, scenario.request(Random(0)), scheduled=1.5, user=7, stage=2)
         connection.close()
     (sample,) = samples
@@ -97,3 +97,11 @@ def test_what_is_no_stream_is_a_failure_of_a_known_kind(
 def test_a_server_that_says_nothing() -> None:
     sample = sent(silent, timeout=0.3)
     assert (sample.outcome, sample.error, sample.status) == ("error", "timeout", None)
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_a_key_that_an_error_repeats_is_in_no_sample(status: int) -> None:
+    async def repeats(exchange: Exchange) -> None:
+        await exchange.answer({"error": {"message": "not for Bearer sk-1"}}, status)
+
+    assert "not for Bearer ***" in (sent(repeats).detail or "")
