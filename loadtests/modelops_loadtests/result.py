@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from modelops import __version__
-from modelops_loadtests import report, validity
+from modelops_loadtests import gates, report, validity
 from modelops_loadtests.gates.percentiles import percentile_interval
 from modelops_loadtests.gates.series import timing_series
 from modelops_loadtests.judged import Judged
@@ -121,7 +121,10 @@ def _verdict(sweep: Sweep | None, done: Sequence[Judged], head: Judged) -> str:
 def _reasons(verdict: str, done: Sequence[Judged], head: Judged) -> list[str]:
     if verdict == "INVALID":
         return [*(head.invalid or done[-1].invalid)]
-    return [report.reason(asdict(g)) for g in head.gates if g.verdict != "PASS"]
+    found = [report.reason(asdict(g)) for g in head.gates if g.verdict != "PASS"]
+    if (still := gates.undecided(head.gates)) is not None and head.end.stage.axis != "trace":
+        found.append(report.longer(still.factor * head.measurement.window.seconds))
+    return found
 
 
 def _swept(

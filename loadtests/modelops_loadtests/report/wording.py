@@ -168,6 +168,14 @@ def reason(gate: Mapping[str, Any]) -> str:
     return f"{told}; {gate['samples']:,} samples cannot say whether it is {asked}{would}"
 
 
+def longer(seconds: float) -> str:
+    """Return how long a run that does not decide would have to be, as something to type."""
+    round_to = 10 if seconds < 120 else 60
+    whole = math.ceil(seconds / round_to) * round_to
+    typed = f"{whole}s" if whole < 120 else f"{whole // 60}m"
+    return f"at this rate, measuring for about {typed} would decide: --duration {typed}"
+
+
 def sentence(text: str) -> str:
     """Return a reason as it stands alone."""
     shown = short(text, 600)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -384,6 +385,8 @@ def loadtest(
         output=folder,
         api_key=api_key or None,
     )
+    # A pipeline that is cancelled sends SIGTERM; what was measured is kept then, too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if sys.stderr.isatty():
         with api.live() as live:
             result = api.loadtest(request, live, live.update)

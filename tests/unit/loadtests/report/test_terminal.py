@@ -8,7 +8,7 @@ import loadtest_results
 import pytest
 from rich.console import Console, RenderableType
 
-from modelops_loadtests.report import Live, reason, table
+from modelops_loadtests.report import Live, longer, reason, table
 from modelops_loadtests.report.facts import calibration
 from modelops_loadtests.report.wording import amount, bound, headline, metric, short
 
@@ -101,3 +101,10 @@ def test_a_strangers_text_is_cut_and_harmless() -> None:
     assert short("a\x1b[1m\n") == "a\\x1b[1m\n"
     assert len(short("\x1b" * 10_000_000)) <= 600
     assert short("y" * 301).endswith("…")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "typed"), [(3.2, "10s"), (73, "80s"), (119, "2m"), (121, "3m"), (600, "10m")]
+)
+def test_how_long_would_decide_is_something_to_type(seconds: float, typed: str) -> None:
+    assert longer(seconds).endswith(f"about {typed} would decide: --duration {typed}")
