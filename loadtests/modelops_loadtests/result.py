@@ -44,8 +44,8 @@ def assemble(
     """Return the contents of report.json.
 
     Of a sweep, the figures at the top are those of one stage: the highest load within the
-    objectives, else (without objectives) the knee, else the first that may be believed;
-    ``window.stage`` says which.
+    objectives, else (without objectives) the knee, or the highest where it was not reached, else
+    the first that may be believed; ``window.stage`` says which.
     """
     head = _headline(spec.sweep, done, seen)
     verdict = _verdict(spec.sweep, done, head)
@@ -104,6 +104,8 @@ def _headline(sweep: Sweep | None, done: Sequence[Judged], seen: Sequence[StageS
         chosen = knee(sweep, seen)
     if chosen is None:
         return next((judged for judged in done if not judged.invalid), done[0])
+    if chosen["load"] is None:
+        return max((j for j in done if not j.invalid), key=lambda j: j.end.stage.load)
     loads = [judged.end.stage.load for judged in done]
     return done[loads.index(chosen["load"])]
 

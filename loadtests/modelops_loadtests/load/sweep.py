@@ -157,7 +157,9 @@ def _between(sweep: Sweep, seen: Sequence[StageSeen]) -> float | None:
 
 
 def knee(sweep: Sweep, seen: Sequence[StageSeen]) -> dict[str, Any] | None:
-    """Return the knee: the load, its throughput, and why there; None where nothing shows one.
+    """Return the knee: the load, its throughput, and why there; None where nothing shows any.
+
+    The load is None where it was not reached.
 
     Of an open loop it is the highest load up to which every stage was answered as fast as it
     came. Of a closed loop it is where throughput² / users is greatest: by Little's law that is
@@ -184,13 +186,13 @@ def knee(sweep: Sweep, seen: Sequence[StageSeen]) -> dict[str, Any] | None:
         return None
     best = kept[-1]
     if len(kept) == len(ranked):
-        why = "every load tried was answered as fast as it came: the knee lies above"
-    else:
-        above = ranked[len(kept)]
-        why = (
-            f"at {above.load:g}/s only {above.throughput:.3g}/s of {above.offered or 0:.3g}/s "
-            "were answered"
-        )
+        why = f"every load up to {best.load:g}/s was answered as fast as it came"
+        return {"load": None, "throughput": best.throughput, "why": why}
+    above = ranked[len(kept)]
+    why = (
+        f"at {above.load:g}/s only {above.throughput:.3g}/s of {above.offered or 0:.3g}/s "
+        "were answered"
+    )
     return {"load": best.load, "throughput": best.throughput, "why": why}
 
 

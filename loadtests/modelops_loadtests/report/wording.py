@@ -76,7 +76,7 @@ def load_unit(spec: Mapping[str, Any]) -> str:
 
 def load_of(found: Mapping[str, Any] | None) -> float | None:
     """Return the load of the knee, or the highest within the SLOs; None where there is none."""
-    return None if found is None else float(found["load"])
+    return None if found is None or found["load"] is None else float(found["load"])
 
 
 def _objectives(count: int) -> str:
