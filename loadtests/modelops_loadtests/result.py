@@ -20,14 +20,13 @@ from modelops_loadtests.gates.percentiles import percentile_interval
 from modelops_loadtests.gates.series import timing_series
 from modelops_loadtests.judged import Judged
 from modelops_loadtests.load.sweep import StageSeen, Sweep, highest_within, knee, over
-from modelops_loadtests.measure import errors, throughput
+from modelops_loadtests.measure import PERCENTILES, errors, throughput
 from modelops_loadtests.samples import SampleTable
 from modelops_loadtests.spec import RunSpec
 
 SCHEMA_VERSION = 2
 EXIT_CODES = {"PASS": 0, "MEASURED": 0, "FAIL": 6, "INCONCLUSIVE": 7, "INVALID": 7}
 _STEPS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-_INTERVALS = (50.0, 90.0, 95.0, 99.0)
 
 
 def assemble(
@@ -167,7 +166,7 @@ def _intervals(inside: SampleTable) -> dict[str, dict[str, list[float | None]]]:
             continue
         ordered = np.sort(series)
         row = {}
-        for percent in _INTERVALS:
+        for percent in PERCENTILES:
             near = percentile_interval(series, percent, ordered=ordered)
             row[f"p{percent:g}"] = [
                 float(x) * 1000 if np.isfinite(x) else None for x in (near.low, near.high)

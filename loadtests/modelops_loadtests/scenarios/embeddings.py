@@ -14,6 +14,7 @@ import orjson
 
 from modelops.errors import InputError
 from modelops_loadtests.samples import Floats
+from modelops_loadtests.scenarios.data_file import read_items
 from modelops_loadtests.scenarios.scenario import (
     Answer,
     BadAnswerError,
@@ -113,25 +114,10 @@ def read_texts(path: Path) -> tuple[str, ...]:
     Raises:
         InputError: the file cannot be read, a line is not of this form, or there is no text.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {error}") from error
-    numbered = [(n, line) for n, line in enumerate(lines, 1) if line.strip()]
-    if path.suffix == ".jsonl":
-        texts = tuple(_text_of(path, n, line) for n, line in numbered)
-    else:
-        texts = tuple(line for _, line in numbered)
-    if not texts:
-        raise InputError(f"{path} holds no text")
-    return texts
+    return read_items(path, str, _text_of, "text")
 
 
-def _text_of(path: Path, number: int, line: str) -> str:
-    try:
-        value = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        raise InputError(f"{path}, line {number}: no JSON: {error}") from None
+def _text_of(path: Path, number: int, value: Any) -> str:
     if isinstance(value, dict):
         value = value.get("text", value.get("input"))
     if not isinstance(value, str) or not value.strip():

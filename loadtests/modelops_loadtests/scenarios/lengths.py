@@ -8,9 +8,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Self, TypeGuard
 
-import orjson
-
 from modelops.errors import InputError
+from modelops_loadtests.scenarios.data_file import read_items
 from modelops_loadtests.scenarios.generation import Count
 from modelops_loadtests.scenarios.prompts import PromptMaker
 from modelops_loadtests.scenarios.scenario import Get, Settings
@@ -149,25 +148,10 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
     Raises:
         InputError: the file cannot be read, a line is not of this form, or there is no prompt.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {error}") from error
-    numbered = [(n, line) for n, line in enumerate(lines, 1) if line.strip()]
-    if path.suffix == ".jsonl":
-        prompts = tuple(_prompt_of(path, n, line) for n, line in numbered)
-    else:
-        prompts = tuple(Prompt(line) for _, line in numbered)
-    if not prompts:
-        raise InputError(f"{path} holds no prompt")
-    return prompts
+    return read_items(path, Prompt, _prompt_of, "prompt")
 
 
-def _prompt_of(path: Path, number: int, line: str) -> Prompt:
-    try:
-        value = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        raise InputError(f"{path}, line {number}: no JSON: {error}") from None
+def _prompt_of(path: Path, number: int, value: Any) -> Prompt:
     known = value if isinstance(value, dict) else {"prompt": value}
     text = known.get("prompt", known.get("text"))
     messages = known.get("messages")
