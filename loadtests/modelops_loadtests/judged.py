@@ -108,6 +108,7 @@ def _of_samples(measurement: Measurement) -> dict[str, Any]:
     return {
         "read_lag_p50_ms": _at(inside["read_lag_mean"] * 1000, 50),
         "read_lag_p99_ms": _at(inside["read_lag_max"] * 1000, 99),
+        "send_lag_p99_ms": _at(inside["send_lag"] * 1000, 99),
         "queued_p99_ms": _at(queued, 99),
         "coalesced_share": float(inside["coalesced"].sum() / chunks) if chunks else None,
         "stamps": stamps.pop() if len(stamps) == 1 else "mixed" if stamps else None,

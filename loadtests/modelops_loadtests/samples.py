@@ -36,8 +36,9 @@ class Sample:
     ``coalesced`` counts those that came out of one read together with an earlier one.
     ``tokens_from`` says who counted ``output_tokens``. ``stamps`` says whether arrivals are the
     kernel's or were taken after the read; ``read_lag_*`` is how long what had arrived waited for
-    the client to read it. ``number`` is the request's among those of its process, where each bore
-    an ``X-Request-Id`` (``<run>-<process>-<number>``).
+    the client to read it, ``send_lag`` how long the client took to hand a short request to the
+    kernel: TTFT is too long by no more. ``number`` is the request's among those of its
+    process, where each bore an ``X-Request-Id`` (``<run>-<process>-<number>``).
     """
 
     sent: float
@@ -70,6 +71,7 @@ class Sample:
     coalesced: int = 0
     read_lag_max: float | None = None
     read_lag_mean: float | None = None
+    send_lag: float | None = None
     stamps: Stamps = "user"
     number: int | None = None
 

@@ -127,6 +127,7 @@ class Sender:
             "stamps": exchange.stamps,
             "read_lag_max": exchange.read_lag_max,
             "read_lag_mean": exchange.read_lag_mean,
+            "send_lag": exchange.send_lag,
         }
 
     def _of_answer(self, answer: Answer) -> dict[str, Any]:

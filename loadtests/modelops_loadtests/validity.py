@@ -41,6 +41,7 @@ class _Bound:
 
 _LAG_KERNEL = _Bound(20.0, 0.25)
 _LAG_USER = _Bound(LATE_MS, 0.1)
+_SENDING = _Bound(3.0, 0.05)
 _QUEUED = _Bound(10.0, 0.1)
 
 
@@ -54,6 +55,15 @@ def lag_bound_ms(summary: Summary, stamps: str | None) -> float:
     (over TLS), lateness is added to every one of them: 5 ms, or a tenth.
     """
     return (_LAG_USER if stamps in ("user", "mixed") else _LAG_KERNEL).of(summary)
+
+
+def send_lag_bound_ms(summary: Summary) -> float:
+    """Return how long handing a request to the kernel may take (p99).
+
+    That is 3 ms, or a twentieth of the shortest median: a client that rests between its stamp and
+    the write adds the rest to the time to first token.
+    """
+    return _SENDING.of(summary)
 
 
 def queued_bound_ms(summary: Summary) -> float:
@@ -88,6 +98,7 @@ def bounds(client: Client, summary: Summary) -> dict[str, float]:
     return {
         "cpu_share": MAX_CPU_SHARE,
         "lag_p99_ms": lag_bound_ms(summary, client.get("stamps")),
+        "send_lag_p99_ms": send_lag_bound_ms(summary),
         "queued_p99_ms": queued_bound_ms(summary),
         "coalesced_share": coalesced_bound(client),
         "rate_share": MAX_RATE_SHARE,
@@ -138,6 +149,13 @@ def _own(client: Client, limits: Mapping[str, float]) -> list[str]:
             f"the load generator ran late: p99 of its loop's lag was {lag:.1f} ms (bound "
             f"{limits['lag_p99_ms']:.1f} ms){because}: free a core for it, use more --processes "
             "or less load, or run it elsewhere"
+        )
+    sending = client.get("send_lag_p99_ms")
+    if sending is not None and sending > limits["send_lag_p99_ms"]:
+        found.append(
+            f"the load generator rested while it sent: p99 of handing a request to the kernel was "
+            f"{sending:.1f} ms (bound {limits['send_lag_p99_ms']:.1f} ms), which TTFT cannot be "
+            "told from: free a core for it, use less load, or run it elsewhere"
         )
     return found
 

@@ -68,6 +68,7 @@ def _chat(rng: np.random.Generator) -> Any:
             chunk_tokens=per_chunk,
             read_lag_max=0.0004,
             read_lag_mean=0.0001,
+            send_lag=0.00004,
             stamps="kernel",
         )
 
@@ -142,6 +143,7 @@ def chat(folder: Path = Path("reports/chat")) -> tuple[dict[str, Any], SampleTab
             "lag_max_ms": 4.2,
             "read_lag_p50_ms": 0.09,
             "read_lag_p99_ms": 0.6,
+            "send_lag_p99_ms": 0.3,
             "queued_p99_ms": 1.9,
             "coalesced_share": 0.004,
             "rate": {"asked": 8.0, "scheduled": 7.98, "delivered": 7.97},
@@ -165,6 +167,7 @@ def chat(folder: Path = Path("reports/chat")) -> tuple[dict[str, Any], SampleTab
         "bounds": {
             "cpu_share": 0.9,
             "lag_p99_ms": 20.0,
+            "send_lag_p99_ms": 3.0,
             "queued_p99_ms": 20.0,
             "coalesced_share": 0.05,
             "rate_share": 0.01,

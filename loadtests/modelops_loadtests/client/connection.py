@@ -18,6 +18,8 @@ from modelops_loadtests.client.target import Target
 from modelops_loadtests.client.watchdog import ExchangeTimeoutError, Watchdog
 
 READ_BYTES = 65536
+_SURELY_BUFFERED = 16384
+"""So much a kernel takes at once of a connection on which nothing waits to be sent."""
 _READABLE = 1
 
 
@@ -51,8 +53,12 @@ class Connection:
         watchdog = Watchdog(self._timeout, self._idle_timeout)
         reading = Reading(exchange, response, reader, watchdog)
         try:
-            self._ready()
-            self._write(self._target.written(request, request_id))
+            data = self._target.written(request, request_id)
+            self._ready(exchange)
+            ready = time.perf_counter()
+            self._write(data)
+            if len(data) <= _SURELY_BUFFERED:
+                exchange.send_lag = time.perf_counter() - ready
             reading.stamped = self._stamped
             self._read(reading)
             reusable = response.may_reuse
@@ -84,12 +90,18 @@ class Connection:
             self._socket.close()
             self._socket = None
 
-    def _ready(self) -> None:
-        """Connect, unless there is a connection that the server has not closed meanwhile."""
+    def _ready(self, exchange: Exchange) -> None:
+        """Connect, unless there is a connection that the server has not closed meanwhile.
+
+        A request is sent from the moment at which its connection is wanted: connecting is waited
+        for by whoever asks, and belongs to its latency.
+        """
         if self._socket is not None:
             if self._quiet():
+                exchange.sent = time.perf_counter()
                 return
             self.close()
+        exchange.sent = time.perf_counter()
         self._socket = self._target.connect()
         self._stamped = CLOCK.works and not self._target.tls and ask_for_stamps(self._socket)
         self._watcher = get_hub().loop.io(self._socket.fileno(), _READABLE)

@@ -24,6 +24,9 @@ class Exchange:
     ``closed``, ``timeout``, ``dns``, ``tls``, ``protocol``, ``connection``, and ``cut`` where the
     greenlet was killed), None where a whole reply came, whatever its status. ``end`` is when its
     last byte arrived, else when it was given up. ``is_stream``: its body went to the reader.
+    ``send_lag`` is how long handing the request to the kernel took, in which the client may have
+    rested: ``sent`` is early by no more. None where the request is so long that the server's
+    reading enters it.
     """
 
     sent: float
@@ -39,6 +42,7 @@ class Exchange:
     stamps: Stamps = "user"
     read_lag_max: float | None = None
     read_lag_mean: float | None = None
+    send_lag: float | None = None
 
 
 class Reading:

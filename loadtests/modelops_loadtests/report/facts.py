@@ -140,6 +140,7 @@ _CLIENT: tuple[tuple[str, str, str, str], ...] = (
     ("cpu_wait_share", "Waiting for a core", "share", ""),
     ("read_lag_p50_ms", "Read after it had arrived, p50", "ms", "read_lag_p50_ms"),
     ("read_lag_p99_ms", "Read after it had arrived, p99", "ms", "read_lag_p99_ms"),
+    ("send_lag_p99_ms", "Handing a request to the kernel, p99", "ms", "send_lag_p99_ms"),
     ("queued_p99_ms", "Sent after it was due, p99", "ms", "queued_p99_ms"),
     ("coalesced_share", "Chunks that came in one read with another", "share", "coalesced_share"),
 )

@@ -138,13 +138,13 @@ def test_a_turn_comes_after_the_reply_and_a_pause_and_carries_what_was_said(
 def test_an_undecided_run_goes_on_without_a_gap_until_it_is_decided(tmp_path: Path) -> None:
     with mock() as server:
         result, samples = measure(
-            server, tmp_path, users=2, warmup_s=0, duration_s=0.5, max_duration_s=6.0,
+            server, tmp_path, users=2, warmup_s=0, duration_s=0.5, max_duration_s=30.0,
             slo=("e2e_p95_ms=2000",),
         )  # fmt: skip
     assert result["gates"][0]["verdict"] == "PASS"
     assert result["extensions"][0]["at_s"] == pytest.approx(0.5, abs=0.01)
     assert "undecided after" in result["extensions"][0]["because"]
-    assert result["window"]["end_s"] == result["extensions"][-1]["until_s"] < 6
+    assert result["window"]["end_s"] == result["extensions"][-1]["until_s"] < 30
     assert result["gates"][0]["samples"] >= 59
     # Two users of 20 ms each: the judging in between was no pause.
     assert np.diff(np.sort(samples["sent"])).max() < 0.4

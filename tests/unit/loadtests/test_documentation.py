@@ -64,6 +64,7 @@ def test_the_bounds_of_validity_are_those_of_the_code() -> None:
         f"{limits['cpu_share']:.0%}".replace("%", " %"),
         f"{limits['lag_p99_ms']:g} ms or a quarter",
         f"{late['lag_p99_ms']:g} ms or a tenth",
+        f"{limits['send_lag_p99_ms']:g} ms or a twentieth",
         f"{limits['queued_p99_ms']:g} ms or a tenth",
         f"within {limits['rate_share'] * 100:g} %",
         f"{limits['coalesced_share'] * 100:g} %; {late['coalesced_share'] * 100:g} % where",

@@ -11,7 +11,7 @@ from modelops_loadtests.samples import Sample, SampleTable
 SUMMARY = {"ttft_ms": {"p50": 50.0}, "e2e_ms": {"p50": 900.0}}
 WELL = {
     "cpu_share": 0.3, "cpu_wait_share": 0.02, "lag_p99_ms": 1.5, "read_lag_p99_ms": 4.0,
-    "queued_p99_ms": 2.0, "coalesced_share": 0.002, "stamps": "kernel",
+    "send_lag_p99_ms": 0.2, "queued_p99_ms": 2.0, "coalesced_share": 0.002, "stamps": "kernel",
     "rate": {"asked": 100.0, "scheduled": 101.0, "delivered": 100.9},
     "tokens": {"input": {"asked": 64.0, "counted": 65.0, "ratio": 1.016}, "output": None},
 }  # fmt: skip
@@ -24,6 +24,7 @@ def problems(summary: Any = SUMMARY, **client: Any) -> list[str]:
 def test_a_client_that_was_well_is_believed() -> None:
     assert problems() == []
     assert problems(queued_p99_ms=None, rate=None, coalesced_share=None, tokens=None) == []
+    assert problems(send_lag_p99_ms=None) == []
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,7 @@ def test_a_client_that_was_well_is_believed() -> None:
         ({"cpu_share": 0.95}, "95% of its one core (bound 90%)"),
         ({"lag_p99_ms": 60.0}, "p99 of its loop's lag was 60.0 ms (bound 20.0 ms); it waited"),
         ({"lag_p99_ms": None}, "was not recorded"),
+        ({"send_lag_p99_ms": 4.0}, "handing a request to the kernel was 4.0 ms (bound 3.0 ms)"),
         ({"queued_p99_ms": 30.0}, "p99 from scheduled to sent was 30.0 ms (bound 10.0 ms)"),
         ({"coalesced_share": 0.06}, "have it flush"),
         ({"coalesced_share": 0.02, "lag_p99_ms": 12.0}, "may have read too late"),
@@ -88,7 +90,7 @@ def test_lateness_is_held_against_what_it_could_falsify() -> None:
 def test_the_bounds_shown_are_the_bounds_judged_by() -> None:
     limits = validity.bounds(WELL, SUMMARY)
     assert limits["lag_p99_ms"] == 20.0
-    for key in ("cpu_share", "lag_p99_ms", "queued_p99_ms", "coalesced_share"):
+    for key in ("cpu_share", "lag_p99_ms", "send_lag_p99_ms", "queued_p99_ms", "coalesced_share"):
         assert problems(**{key: limits[key]}) == []
         assert len(problems(**{key: limits[key] * 1.01})) == 1
 

@@ -88,6 +88,29 @@ def test_a_client_that_is_late_reads_late_and_stamps_in_time() -> None:
     assert abs(sample.chunk_at[0] - record["writing"][0]) < 0.1
 
 
+def test_a_client_that_rests_while_it_sends_says_for_how_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """TTFT counts from just before the write; what the client rests in it is in send_lag."""
+    with chatting(Script(ttft_ms=20), tokens=1) as client:
+        client.send()
+        assert (client.send().send_lag or 1.0) < 0.02
+        write = Connection._write
+
+        def rests(connection: Connection, data: bytes) -> None:
+            time.sleep(0.1)
+            write(connection, data)
+
+        monkeypatch.setattr(Connection, "_write", rests)
+        sample = client.send()
+        record = client.records[-1]
+    assert sample.send_lag is not None
+    assert sample.send_lag >= 0.1
+    assert sample.first_token is not None
+    too_long = (sample.first_token - sample.sent) - (record["writing"][0] - record["arrived"])
+    assert 0.09 < too_long <= sample.send_lag + 0.02
+
+
 def test_l5_a_stream_that_ends_with_its_connection_is_not_held_back() -> None:
     script = Script(framing="close", ttft_ms=50, interval_ms=50)
     with chatting(script, tokens=8) as client:
