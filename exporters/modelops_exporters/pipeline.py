@@ -72,6 +72,7 @@ def _run(request: ExportRequest, progress: Progress) -> ExportResult:
     if isinstance(target, TextExporter):
         return target.export(request, progress)
     exporter: Exporter = target
+    _refuse_what_the_target_has_not(request)
     clock = StepClock(progress)
     with clock.step("loading the checkpoint"):
         checkpoint = open_checkpoint(
@@ -85,7 +86,9 @@ def _run(request: ExportRequest, progress: Progress) -> ExportResult:
         traced, eager = _trace(prepared, request)
     with store.staging() as folder:
         with clock.step(f"writing {exporter.format}"):
-            written = exporter.write(traced.exported, folder, {"opset": request.opset}, progress)
+            written = exporter.write(
+                traced.exported, folder, {**request.options, "opset": request.opset}, progress
+            )
             _carry(prepared, folder)
         draft = _draft(request, prepared, exporter, traced.signature, written, name, folder)
         with clock.step("checking the graph"):
@@ -105,6 +108,13 @@ def _run(request: ExportRequest, progress: Progress) -> ExportResult:
             progress,
             source_bytes=prepared.source_bytes,
         )
+
+
+def _refuse_what_the_target_has_not(request: ExportRequest) -> None:
+    for asked in ("precision", "calibration", "data", "metric", "max_drop", "options"):
+        if getattr(request, asked) not in (None, {}):
+            flag = "--option" if asked == "options" else "--" + asked.replace("_", "-")
+            raise UsageError(f"{flag} means nothing for --to {request.target}")
 
 
 def prepare_source(checkpoint: Checkpoint, request: ExportRequest, progress: Progress) -> Prepared:
@@ -220,6 +230,8 @@ def _draft(
         toolchain={"modelops": __version__, **written.toolchain},
         precision=Precision(asked=prepared.precision_asked or found, found=found),
         opset=written.opset,
+        requires=written.requires,
+        built=written.built,
         text=prepared.text,
         executable=exporter.executable,
         parity=Parity(

@@ -38,6 +38,8 @@ class Written:
     opset: int | None = None
     notes: tuple[str, ...] = ()
     toolchain: dict[str, str] = field(default_factory=dict)
+    requires: dict[str, str] = field(default_factory=dict)
+    built: dict[str, Any] | None = None
 
 
 class Runtime(Protocol):

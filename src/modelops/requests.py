@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -11,6 +11,10 @@ from modelops.artifact.manifest import ArtifactName, Parity, Tolerance
 from modelops.signature import DimRange, Frozen, TensorSpec
 
 DEFAULT_MEMORY_BUDGET = 512 * 2**20
+
+AskedPrecision = Literal["fp32", "fp16", "bf16", "int8", "int8-dynamic", "int4"]
+"""What an export may be converted to: float types, int8 with calibration data or without, and
+int4 weights."""
 
 
 class ExportRequest(Frozen):
@@ -29,6 +33,12 @@ class ExportRequest(Frozen):
         recipe: a Python file with ``model()`` and ``inputs(**dims)``.
         weights_key: dotted path to the state dict inside a training checkpoint.
         opset: ONNX opset; chosen for the model when None.
+        precision: what to convert to; the source's own when None.
+        calibration: inputs to quantise by: a ``.npz``, a ``.jsonl`` or a folder of ``.npz``.
+        data: the user's own inputs, in the same forms, on which parity is proven too.
+        metric: ``package.module:function`` of a task metric over ``data``; higher is better.
+        max_drop: how much less than eager's the artifact's metric may be.
+        options: what only this target knows, by name; see its exporter's options.
         tolerance: overrides the default for the precision.
         memory_budget: bytes that the largest checked size may need.
         seed: of every random input.
@@ -48,6 +58,12 @@ class ExportRequest(Frozen):
     recipe: Path | None = None
     weights_key: str | None = None
     opset: int | None = Field(default=None, ge=18, le=25)
+    precision: AskedPrecision | None = None
+    calibration: Path | None = None
+    data: Path | None = None
+    metric: str | None = None
+    max_drop: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    options: dict[str, str] = Field(default_factory=dict)
     tolerance: Tolerance | None = None
     memory_budget: int = Field(default=DEFAULT_MEMORY_BUDGET, ge=2**20)
     seed: int = Field(default=0, ge=0)

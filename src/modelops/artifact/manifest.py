@@ -12,6 +12,8 @@ from modelops.signature import Frozen, Signature
 
 MANIFEST = "modelops.json"
 
+_SAID_WHERE_KNOWN = {"requires", "built"}
+
 Task = Literal[
     "tensor", "embedding", "text-classification", "token-classification", "text-generation"
 ]
@@ -138,6 +140,10 @@ class Manifest(Frozen):
     precision: Precision
     opset: int | None = None
     quantization: dict[str, Any] | None = None
+    requires: dict[str, str] = Field(default_factory=dict)
+    """What a machine must be to run it: instruction set, GPU architecture, runtime version."""
+    built: dict[str, Any] | None = None
+    """What a compiled artifact says of itself, read back from it: dtypes, profiles, layers."""
     text: TextOptions | None = None
     executable: bool = False
     parity: Parity
@@ -149,6 +155,7 @@ class Manifest(Frozen):
         """SHA-256 over what the artifact computes: the same wherever and whenever exported."""
         return "sha256:" + _sha256_json(
             {
+                **self.model_dump(mode="json", include=_SAID_WHERE_KNOWN - self._unsaid()),
                 "format": self.format,
                 "task": self.task,
                 "entry": self.entry,
@@ -167,7 +174,11 @@ class Manifest(Frozen):
 
     def computed_seal(self) -> str:
         """SHA-256 over every other field, so that an edited manifest is noticed."""
-        return _sha256_json(self.model_dump(mode="json", exclude={"seal"}))
+        return _sha256_json(self.model_dump(mode="json", exclude={"seal", *self._unsaid()}))
+
+    def _unsaid(self) -> set[str]:
+        """Name the fields that most artifacts do not have: their digests are as before."""
+        return {name for name in _SAID_WHERE_KNOWN if not getattr(self, name)}
 
     def sealed(self) -> Manifest:
         """Return a copy whose digest and seal are those of its contents."""

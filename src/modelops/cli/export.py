@@ -53,6 +53,30 @@ def export(
     opset: Annotated[
         int | None, typer.Option(help="ONNX opset [20; 23 where the model holds attention].")
     ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(help="fp32, fp16, bf16, int8, int8-dynamic or int4 [the source's]."),
+    ] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Inputs for int8: .npz, .jsonl or a folder of .npz."),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Your own inputs, to prove parity on too.")
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION", help="A task metric over --data; higher is better."
+        ),
+    ] = None,
+    max_drop: Annotated[
+        float | None, typer.Option(help="How much of the metric may be lost against PyTorch.")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="What only this target knows (repeatable)."),
+    ] = None,
     memory_budget: Annotated[
         str, typer.Option(metavar="SIZE", help="Memory for the largest size that parity checks.")
     ] = "512MiB",
@@ -94,6 +118,12 @@ def export(
         recipe=recipe,
         weights_key=weights_key,
         opset=opset,
+        precision=precision,
+        calibration=calibration,
+        data=data,
+        metric=metric,
+        max_drop=max_drop,
+        options=_options(option or []),
         memory_budget=_nbytes(memory_budget),
         seed=seed,
         keep_failed=keep_failed,
@@ -145,6 +175,18 @@ def _arguments(pairs: list[str]) -> dict[str, Any]:
             found[key] = yaml.safe_load(value)
         except yaml.YAMLError as error:
             raise UsageError(f"--model-arg {pair!r} cannot be read: {error}") from error
+    return found
+
+
+def _options(pairs: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator or not name:
+            raise UsageError(f"--option {pair!r} is not of the form name=value")
+        if name in found:
+            raise UsageError(f"--option {name} was given twice")
+        found[name] = value
     return found
 
 
