@@ -130,7 +130,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 def render(manifest: Manifest) -> bytes:
     """Return the one byte sequence that ``modelops.json`` may hold for ``manifest``."""
-    value = manifest.model_dump(mode="json")
+    value = manifest.written()
     try:
         return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
     except ValueError as error:

@@ -12,6 +12,7 @@ from modelops.signature import Frozen, Signature
 
 MANIFEST = "modelops.json"
 
+# Fields that came later: where they say nothing, the bytes and digests are those of before.
 _SAID_WHERE_KNOWN = {"requires", "built"}
 
 Task = Literal[
@@ -155,7 +156,7 @@ class Manifest(Frozen):
         """SHA-256 over what the artifact computes: the same wherever and whenever exported."""
         return "sha256:" + _sha256_json(
             {
-                **self.model_dump(mode="json", include=_SAID_WHERE_KNOWN - self._unsaid()),
+                **self.model_dump(mode="json", include=self._said()),
                 "format": self.format,
                 "task": self.task,
                 "entry": self.entry,
@@ -174,11 +175,14 @@ class Manifest(Frozen):
 
     def computed_seal(self) -> str:
         """SHA-256 over every other field, so that an edited manifest is noticed."""
-        return _sha256_json(self.model_dump(mode="json", exclude={"seal", *self._unsaid()}))
+        return _sha256_json({k: v for k, v in self.written().items() if k != "seal"})
 
-    def _unsaid(self) -> set[str]:
-        """Name the fields that most artifacts do not have: their digests are as before."""
-        return {name for name in _SAID_WHERE_KNOWN if not getattr(self, name)}
+    def written(self) -> dict[str, Any]:
+        """Return what is written of it: what most artifacts do not have is left out where empty."""
+        return self.model_dump(mode="json", exclude=_SAID_WHERE_KNOWN - self._said())
+
+    def _said(self) -> set[str]:
+        return {name for name in _SAID_WHERE_KNOWN if getattr(self, name)}
 
     def sealed(self) -> Manifest:
         """Return a copy whose digest and seal are those of its contents."""
