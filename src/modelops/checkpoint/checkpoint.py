@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from torch import Tensor
 
-Format = Literal["huggingface", "safetensors", "safetensors-sharded", "torch", "gguf"]
+Format = Literal["huggingface", "safetensors", "safetensors-sharded", "torch", "gguf", "dcp"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class Checkpoint:
     carried: dict[str, Path] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     weights_key: tuple[str, ...] = ()
+    read: Callable[[], dict[str, Tensor]] | None = None
+    """How its tensors come together, where they do not lie whole in its files."""
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the weights on the CPU, memory-mapped, wrapper prefixes stripped.
@@ -46,6 +49,8 @@ class Checkpoint:
 
     def raw_tensors(self) -> dict[str, Tensor]:
         """Return the weights under the very keys of the file; see ``tensors``."""
+        if self.read is not None:
+            return self.read()
         from modelops.checkpoint.loading import load_files
 
         return load_files(self.files, self.weights_key)

@@ -34,6 +34,11 @@ class Container:
         return ".".join(self.path)
 
 
+def is_training_state(name: str) -> bool:
+    """Whether a name is that of an optimizer's, scheduler's or random state."""
+    return _NOT_WEIGHTS.search(name) is not None
+
+
 def find_containers(root: Any, is_tensor: Callable[[Any], bool]) -> list[Container]:
     """Return the state dicts at or under ``root``, at most three keys deep.
 
@@ -101,7 +106,7 @@ def _search(
         return [(container, all(len(t.shape) == 0 for t in tensors))]
     found: list[tuple[Container, bool]] = []
     for key, child in items.items():
-        if not _NOT_WEIGHTS.search(str(key)):
+        if not is_training_state(str(key)):
             found += _search(child, (*path, str(key)), is_tensor, seen)
     own = {k for k, v in items.items() if isinstance(k, str) and is_tensor(v)}
     if any(own & select(value, c.path[len(path) :]).keys() for c, _ in found):

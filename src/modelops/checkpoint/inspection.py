@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import Field
 
-from modelops.checkpoint import containers, gguf_file, keys, safetensors_file, torch_file
+from modelops.checkpoint import containers, dcp, gguf_file, keys, safetensors_file, torch_file
 from modelops.checkpoint.constructors import is_allowed
 from modelops.checkpoint.opening import open_checkpoint
 from modelops.checkpoint.paths import inside, open_regular
@@ -105,8 +105,11 @@ def inspect_checkpoint(source: str) -> Inspection:
         refused = error.message
         weights = [located.path] if folder is None else _weights_in(folder)
     found = _Found()
-    for path in weights:
-        _look(path, found)
+    if folder is not None and dcp.is_dcp(folder):
+        _look_into_dcp(folder, found)
+    else:
+        for path in weights:
+            _look(path, found)
     root = folder or located.path.parent
     return Inspection(
         name=located.name,
@@ -163,7 +166,30 @@ def _look(path: Path, found: _Found) -> None:
     if scanned.fault:
         found.faults.append(scanned.fault.message)
     found.would_run |= {name: None for name in scanned.globals if not is_allowed(name)}
-    _look_inside(scanned.root, found)
+    _look_inside(scanned.root, _is_stub, found)
+
+
+def _look_into_dcp(folder: Path, found: _Found) -> None:
+    found.kinds["dcp"] = None
+    try:
+        found.would_run |= dict.fromkeys(dcp.globals_of(folder))
+        index = dcp.read_index(folder)
+        root = dcp.nested(index)
+    except InputError as error:
+        found.faults.append(error.message)
+        return
+    _look_inside(root, dcp.is_tensor, found)
+    found.progress |= {
+        name: value
+        for name in _COUNTERS
+        if (part := index.objects.get(name)) is not None
+        and (value := dcp.read_number(part)) is not None
+    }
+    found.trainer = "torch.distributed.checkpoint (FSDP and others)"
+
+
+def _is_stub(value: object) -> bool:
+    return isinstance(value, TensorStub)
 
 
 def _look_into_gguf(header: gguf_file.GgufHeader, found: _Found) -> None:
@@ -174,8 +200,8 @@ def _look_into_gguf(header: gguf_file.GgufHeader, found: _Found) -> None:
     found.trainer = f"a converter to GGUF; architecture {header.architecture or 'not said'}"
 
 
-def _look_inside(root: Any, found: _Found) -> None:
-    states = containers.find_containers(root, lambda value: isinstance(value, TensorStub))
+def _look_inside(root: Any, is_tensor: Callable[[Any], bool], found: _Found) -> None:
+    states = containers.find_containers(root, is_tensor)
     found.containers |= {c.key: c.tensors for c in states}
     for state in states:
         # Several state dicts share names: their paths tell them apart.
@@ -183,7 +209,7 @@ def _look_inside(root: Any, found: _Found) -> None:
         found.tensors += [
             TensorInfo(name=prefix + name, dtype=value.dtype, shape=value.shape)
             for name, value in containers.select(root, state.path).items()
-            if isinstance(name, str) and isinstance(value, TensorStub)
+            if isinstance(name, str) and is_tensor(value)
         ]
     if isinstance(root, Mapping):
         found.progress |= {

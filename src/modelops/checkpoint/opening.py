@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
-from modelops.checkpoint import containers, digest, gguf_file, safetensors_file, torch_file
+from modelops.checkpoint import containers, dcp, digest, gguf_file, safetensors_file, torch_file
 from modelops.checkpoint.checkpoint import Checkpoint, Format
 from modelops.checkpoint.huggingface import open_folder
 from modelops.checkpoint.keys import strip_wrappers
@@ -38,6 +39,9 @@ def open_checkpoint(
     found = resolve(source, cache_dir=cache_dir, progress=progress)
     progress("checking the checkpoint")
     if found.path.is_dir():
+        for belongs, opened in _FOLDERS:
+            if belongs(found.path):
+                return opened(found, weights_key, progress)
         return _open_folder(found, weights_key, progress)
     return _open_file(found, weights_key, progress)
 
@@ -76,6 +80,27 @@ def _open_folder(found: Source, weights_key: str | None, progress: Progress) -> 
         notes=(*notes, *strip_wrappers(names).notes),
         weights_key=key,
     )
+
+
+def _open_dcp(found: Source, weights_key: str | None, progress: Progress) -> Checkpoint:
+    folder = dcp.open_dcp(found.path, weights_key)
+    progress("hashing the weights")
+    return Checkpoint(
+        path=found.path,
+        name=found.name,
+        format="dcp",
+        sha256=digest.sha256_files(folder.files),
+        files=tuple(folder.files.values()),
+        notes=(*folder.notes, *strip_wrappers(list(folder.weights)).notes),
+        weights_key=folder.key,
+        read=folder.read,
+    )
+
+
+# What says of itself which trainer's folder it is; all others are read by their file names.
+_FOLDERS: tuple[tuple[Callable[[Path], bool], Callable[..., Checkpoint]], ...] = (
+    (dcp.is_dcp, _open_dcp),
+)
 
 
 def _open_file(found: Source, weights_key: str | None, progress: Progress) -> Checkpoint:

@@ -7,7 +7,7 @@ walk decides whether a file may be loaded and tells a person what is inside one 
 from __future__ import annotations
 
 import pickletools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -16,6 +16,7 @@ from modelops.checkpoint.standins import (
     STORAGE_DTYPES,
     Global,
     Opaque,
+    Record,
     StorageStub,
     TensorStub,
     is_plain,
@@ -115,12 +116,15 @@ class BoundedReader:
         return data
 
 
-def walk(stream: IO[bytes], limit: int = MAX_PICKLE_BYTES) -> PickleContents:
+def walk(
+    stream: IO[bytes], limit: int = MAX_PICKLE_BYTES, records: Collection[str] = ()
+) -> PickleContents:
     """Follow one pickle from the stream's position, which is left just behind it.
 
-    A pickle that breaks off has run all that came before: that is told together with ``damage``.
+    ``records`` are the classes, by dotted path, whose objects are kept as a Record. A pickle that
+    breaks off has run all that came before: that is told together with ``damage``.
     """
-    machine = _Machine()
+    machine = _Machine(records)
     try:
         opcodes = pickletools.genops(BoundedReader(stream, limit))  # type: ignore[arg-type]
         for count, (opcode, arg, _) in enumerate(opcodes):
@@ -139,8 +143,9 @@ def walk(stream: IO[bytes], limit: int = MAX_PICKLE_BYTES) -> PickleContents:
 class _Machine:
     """Pickle's stack machine over stand-ins."""
 
-    def __init__(self) -> None:
+    def __init__(self, records: Collection[str] = ()) -> None:
         self.found = PickleContents()
+        self.records = records
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
 
@@ -237,6 +242,8 @@ class _Machine:
         if not isinstance(maker, Global):
             self.odd("something that is no global is called")
             return Opaque("<computed>")
+        if maker.path in self.records and isinstance(args, tuple):
+            return Record(maker.path, args)
         made, problem = construct(maker, args)
         if problem:
             self.odd(problem)
@@ -248,6 +255,9 @@ class _Machine:
         # state_dict() hangs its version table onto the OrderedDict: the one state that is usual.
         if not (isinstance(target, dict) and isinstance(state, dict) and set(state) <= _METADATA):
             if isinstance(target, Opaque):
+                return
+            if isinstance(target, Record):
+                target.state = state
                 return
             self.odd("state is set on an object other than a state dict")
 
@@ -314,7 +324,9 @@ class _Machine:
                 self.odd("keys are set on something that is no dict")
             return
         for key, value in zip(items[::2], items[1::2], strict=True):
-            if not is_plain(key):  # hashing a deeply nested key would overflow the C stack
+            if not (
+                isinstance(key, Record) or is_plain(key)
+            ):  # hashing a deeply nested key would overflow the C stack
                 self.odd("a dict key that is no plain value")
                 continue
             if isinstance(target.get(key), TensorStub):

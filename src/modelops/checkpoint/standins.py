@@ -59,6 +59,22 @@ class Opaque:
     made_by: str
 
 
+@dataclass(eq=False, slots=True)
+class Record:
+    """An object whose class is known and not needed: what it was made of, and its state.
+
+    It is equal to itself alone, so that it may be a dict's key whatever it holds.
+    """
+
+    made_by: str
+    args: tuple[Any, ...] = ()
+    state: Any = None
+
+    def field(self, name: str) -> Any:
+        """Return one attribute that its state would have set; None where it has none."""
+        return self.state.get(name) if isinstance(self.state, dict) else None
+
+
 ITEMSIZE = {
     "bool": 1,
     "uint8": 1,

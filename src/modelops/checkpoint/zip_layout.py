@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +29,8 @@ def read_archive(file: BinaryIO, path: Path) -> Archive:
         UnsafeInputError: an entry leads out of the archive, or one name stands twice.
         CheckpointError: the archive is damaged, encrypted or compressed.
     """
+    size = file.seek(0, 2)
     file.seek(0)
-    size = os.fstat(file.fileno()).st_size
     try:
         with zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
