@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 # What takes longest comes first, so that neither process waits long for the other's last file.
 beside=(tests/integration/export tests/integration/servers/test_gateway_faults.py
     tests/integration/servers/test_repository.py tests/integration/servers/test_versions.py
-    tests/packaging tests/unit/servers tests/unit/exporters
+    tests/integration/checkpoint tests/packaging tests/unit/servers tests/unit/exporters
     tests/integration/servers/test_minilm.py tests/integration/servers/test_raw_socket.py
     tests/integration/servers/test_tritonclient.py tests/integration/servers/test_oip_http.py
     tests/integration/servers/test_openai_embeddings.py tests/e2e/test_command_line.py

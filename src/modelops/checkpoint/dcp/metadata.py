@@ -59,7 +59,7 @@ def read_metadata(folder: Path) -> Index:
         )
     if contents.damage is not None:
         raise CheckpointError(
-            f"{path} is damaged or truncated: {contents.damage}",
+            f"{path}, the index of torch.distributed.checkpoint, is damaged: {contents.damage}",
             hint="fetch the checkpoint again: without this file nobody can read the others",
         )
     if not isinstance(contents.root, Record):
