@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from torch import Tensor
 
-Format = Literal["huggingface", "safetensors", "safetensors-sharded", "torch", "gguf", "dcp"]
+Format = Literal[
+    "huggingface", "safetensors", "safetensors-sharded", "torch", "gguf", "dcp", "deepspeed"
+]
 
 
 @dataclass(frozen=True)

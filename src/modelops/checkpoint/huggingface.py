@@ -55,10 +55,6 @@ _OTHERS = {
         "a checkpoint of torch.distributed",
         "convert it: python -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR out.pt",
     ),
-    "latest": (
-        "a DeepSpeed checkpoint",
-        "convert it with the zero_to_fp32.py that DeepSpeed left beside it",
-    ),
     "tf_model.h5": ("a TensorFlow checkpoint", "convert it with save_pretrained from TensorFlow"),
     "flax_model.msgpack": ("a Flax checkpoint", "load it with from_flax=True and save it again"),
 }
@@ -84,6 +80,11 @@ def open_folder(folder: Path) -> Folder:
     carried, config = open_documents(folder)
     weights, notes = _weights(folder, config)
     return Folder(weights, carried, config, notes)
+
+
+def holds_weights(folder: Path) -> bool:
+    """Whether whole weights lie in a folder under the names that Hugging Face gives them."""
+    return any(_exists(folder / name) for name in _WEIGHTS)
 
 
 def open_documents(folder: Path) -> tuple[dict[str, Path], dict[str, Any] | None]:

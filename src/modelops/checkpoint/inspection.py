@@ -12,7 +12,16 @@ from typing import Any
 
 from pydantic import Field
 
-from modelops.checkpoint import containers, dcp, gguf_file, keys, safetensors_file, torch_file
+from modelops.checkpoint import (
+    containers,
+    dcp,
+    deepspeed,
+    gguf_file,
+    keys,
+    safetensors_file,
+    torch_file,
+    trainers,
+)
 from modelops.checkpoint.constructors import is_allowed
 from modelops.checkpoint.opening import open_checkpoint
 from modelops.checkpoint.paths import inside, open_regular
@@ -22,7 +31,6 @@ from modelops.checkpoint.standins import ITEMSIZE, TensorStub
 from modelops.errors import InputError
 from modelops.signature import Frozen
 
-_COUNTERS = ("step", "global_step", "epoch", "iteration", "iter", "num_updates", "best_metric")
 _WEIGHT_FILES = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.ckpt")
 # Written beside the weights by trainers: never opened, not even to look.
 _TRAINING_STATE = ("optimizer*", "scheduler*", "scaler*", "rng_state*", "training_args*")
@@ -107,6 +115,8 @@ def inspect_checkpoint(source: str) -> Inspection:
     found = _Found()
     if folder is not None and dcp.is_dcp(folder):
         _look_into_dcp(folder, found)
+    elif folder is not None and form in (None, "deepspeed") and deepspeed.is_deepspeed(folder):
+        weights = _look_into_deepspeed(folder, found) or weights
     else:
         for path in weights:
             _look(path, found)
@@ -140,7 +150,7 @@ def _weights_in(folder: Path) -> list[Path]:
     return found
 
 
-def _look(path: Path, found: _Found) -> None:
+def _look(path: Path, found: _Found, inert: frozenset[str] = frozenset()) -> None:
     try:
         with open_regular(path) as file:
             kind = sniff(file)
@@ -159,7 +169,7 @@ def _look(path: Path, found: _Found) -> None:
             if kind == "gguf":
                 _look_into_gguf(gguf_file.check_header(file, path), found)
                 return
-            scanned = torch_file.scan_open(file, path)
+            scanned = torch_file.scan_open(file, path, inert)
     except InputError as error:
         found.faults.append(error.message)
         return
@@ -181,11 +191,33 @@ def _look_into_dcp(folder: Path, found: _Found) -> None:
     _look_inside(root, dcp.is_tensor, found)
     found.progress |= {
         name: value
-        for name in _COUNTERS
+        for name in trainers.COUNTERS
         if (part := index.objects.get(name)) is not None
         and (value := dcp.read_number(part)) is not None
     }
     found.trainer = "torch.distributed.checkpoint (FSDP and others)"
+
+
+def _look_into_deepspeed(folder: Path, found: _Found) -> list[Path]:
+    """Show the whole weights, or else what each file holds; return the files."""
+    found.kinds["deepspeed"] = None
+    try:
+        opened = deepspeed.open_deepspeed(folder)
+    except InputError:
+        files = deepspeed.files_in(folder)
+        for path in files:
+            _look(path, found, deepspeed.INERT)
+        return files
+    found.would_run |= {name: None for name in opened.globals if not is_allowed(name)}
+    found.tensors += [
+        TensorInfo(name=name, dtype=weight.dtype, shape=weight.shape)
+        for name, weight in opened.weights.items()
+    ]
+    found.progress |= trainers.progress_of(opened.state)
+    inner = trainers.trainer_of(opened.state)
+    lightning = inner is not None and not inner.startswith("DeepSpeed")
+    found.trainer = f"{inner} with {opened.trainer}" if lightning else opened.trainer
+    return [*opened.files.values()]
 
 
 def _is_stub(value: object) -> bool:
@@ -212,24 +244,5 @@ def _look_inside(root: Any, is_tensor: Callable[[Any], bool], found: _Found) -> 
             if isinstance(name, str) and is_tensor(value)
         ]
     if isinstance(root, Mapping):
-        found.progress |= {
-            key: value
-            for key in _COUNTERS
-            if isinstance(value := root.get(key), int | float) and abs(value) < 1 << 63
-        }
-        found.trainer = _trainer(root) or found.trainer
-
-
-def _trainer(root: Mapping[Any, Any]) -> str | None:
-    """Guess from the keys which trainer wrote a training dict."""
-    if "pytorch-lightning_version" in root:
-        return "PyTorch Lightning"
-    if {"ds_config", "ds_version"} & root.keys():
-        return "DeepSpeed"
-    if {"cfg", "model", "optimizer_history"} <= root.keys():
-        return "fairseq"
-    if {"train_args", "ema", "updates"} <= root.keys():
-        return "Ultralytics"
-    if {"meta", "state_dict"} <= root.keys():
-        return "OpenMMLab"
-    return None
+        found.progress |= trainers.progress_of(root)
+        found.trainer = trainers.trainer_of(root) or found.trainer

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from modelops.checkpoint import containers, dcp, digest, gguf_file, safetensors_file, torch_file
+from modelops.checkpoint import (
+    containers,
+    dcp,
+    deepspeed,
+    digest,
+    gguf_file,
+    safetensors_file,
+    torch_file,
+)
 from modelops.checkpoint.checkpoint import Checkpoint, Format
-from modelops.checkpoint.huggingface import open_folder
+from modelops.checkpoint.huggingface import holds_weights, open_documents, open_folder
 from modelops.checkpoint.keys import strip_wrappers
 from modelops.checkpoint.paths import open_regular
 from modelops.checkpoint.sharded import names_in
@@ -97,9 +105,36 @@ def _open_dcp(found: Source, weights_key: str | None, progress: Progress) -> Che
     )
 
 
+def _is_deepspeed(folder: Path) -> bool:
+    """Whether a folder is DeepSpeed's, and no whole weights lie beside."""
+    return deepspeed.is_deepspeed(folder) and not holds_weights(folder)
+
+
+def _open_deepspeed(found: Source, weights_key: str | None, progress: Progress) -> Checkpoint:
+    _no_key(weights_key, found.path)
+    folder = deepspeed.open_deepspeed(found.path)
+    carried, config = open_documents(found.path)
+    hashed = dict(folder.files)
+    if config is not None:
+        hashed["config.json"] = carried["config.json"]
+    progress("hashing the weights")
+    return Checkpoint(
+        path=found.path,
+        name=found.name,
+        format="deepspeed",
+        sha256=digest.sha256_files(hashed),
+        files=tuple(folder.files.values()),
+        config=config,
+        carried=carried,
+        notes=(*folder.notes, *strip_wrappers(list(folder.weights)).notes),
+        read=folder.read,
+    )
+
+
 # What says of itself which trainer's folder it is; all others are read by their file names.
 _FOLDERS: tuple[tuple[Callable[[Path], bool], Callable[..., Checkpoint]], ...] = (
     (dcp.is_dcp, _open_dcp),
+    (_is_deepspeed, _open_deepspeed),
 )
 
 

@@ -36,6 +36,21 @@ def inside(folder: Path, relative: str) -> Path:
         UnsafeInputError: the name or a link leads out of the folder.
         CheckpointError: the file is not there, or is no regular file.
     """
+    path = _inside(folder, relative)
+    if not path.is_file():
+        raise CheckpointError(f"{path} is no regular file (a pipe, socket, device or folder)")
+    return path
+
+
+def folder_inside(folder: Path, relative: str) -> Path:
+    """Return the folder ``relative`` of ``folder``; otherwise as ``inside``."""
+    path = _inside(folder, relative)
+    if not path.is_dir():
+        raise CheckpointError(f"{path} is no folder")
+    return path
+
+
+def _inside(folder: Path, relative: str) -> Path:
     parts = relative.replace("\\", "/").split("/")
     if relative.startswith(("/", "\\")) or ".." in parts or "\0" in relative or not relative:
         raise UnsafeInputError(f"{folder} names {relative!r}, which would lead out of the folder")
@@ -51,8 +66,6 @@ def inside(folder: Path, relative: str) -> Path:
             f"{path} is a link that leads out of its folder",
             hint="replace the link by the file itself, if you trust it",
         )
-    if not resolved.is_file():
-        raise CheckpointError(f"{path} is no regular file (a pipe, socket, device or folder)")
     return path
 
 

@@ -31,7 +31,7 @@ def test_a_training_dict_shows_its_parts(tmp_path: Path) -> None:
     seen = inspect_checkpoint(str(tmp_path / "w.ckpt"))
     assert (seen.format, seen.trainer, seen.progress) == (
         "torch",
-        "PyTorch Lightning",
+        "PyTorch Lightning 2.5",
         {"epoch": 4},
     )
     assert (seen.parameters, seen.bytes) == (8, 28)
