@@ -1,6 +1,6 @@
 # What a person types in this repository. PYTHON chooses the interpreter of .venv.
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench locks cuda-flags gpu-evidence clean venv
+.PHONY: help demo test lint format bench locks cuda-flags trainers gpu-evidence clean venv
 export PYTHON
 BIN := .venv/bin
 
@@ -44,6 +44,9 @@ locks: venv ## Renew the locked versions of the engine environments (needs the n
 cuda-flags: venv ## Ask vLLM's wheel for CUDA whether it takes what is emitted (fetches 0.3 GB)
 	MODELOPS_UPDATE_GOLDEN=1 $(BIN)/python -m pytest -m cuda_wheel tests/integration/servers
 	$(BIN)/python -m pytest -q tests/unit/servers/keeper/test_cuda_flags.py
+
+trainers: venv ## Train with DeepSpeed and Lightning, and read what they save (fetches them)
+	$(BIN)/python -m pytest -m trainers tests/integration/checkpoint
 
 gpu-evidence: ## On a machine with an NVIDIA GPU: measure the INT8 KV cache, keep all of it (MODEL=…)
 	@python3 scripts/gpu_evidence.py

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from lightning import LightningModule, Trainer
+from lightning.fabric.utilities.data import AttributeDict
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from net import Net, batch
 from safetensors.torch import save_file
@@ -47,7 +48,7 @@ class Module(LightningModule):
 def main(folder: Path) -> None:
     """Write a plain checkpoint, its weights, and one whose hyperparameters name foreign code."""
     warnings.simplefilter("ignore")
-    weights = train(folder / "lightning.ckpt", lr=0.01, layers=[1, 2], names={"a": (1, 2.5)})
+    weights = train(folder / "lightning.ckpt", lr=0.01, layers=[1, 2], data=AttributeDict(dim=6))
     save_file(weights, folder / "lightning.safetensors")
     train(folder / "lightning-enum.ckpt", lr=0.01, kind=Kind.WARM)
 

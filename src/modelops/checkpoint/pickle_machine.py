@@ -325,7 +325,7 @@ class _Machine:
             return
         for key, value in zip(items[::2], items[1::2], strict=True):
             if not (
-                isinstance(key, Record) or is_plain(key)
+                isinstance(key, Record | Global) or is_plain(key)
             ):  # hashing a deeply nested key would overflow the C stack
                 self.odd("a dict key that is no plain value")
                 continue

@@ -20,6 +20,8 @@ from modelops.checkpoint.pickle_machine import (
 )
 from modelops.checkpoint.sniff import Kind, sniff
 from modelops.checkpoint.standins import ITEMSIZE, TensorStub
+from modelops.checkpoint.stored import restore
+from modelops.checkpoint.trainers import lightning_classes
 from modelops.checkpoint.zip_layout import read_archive, read_entry
 from modelops.errors import CheckpointError, InputError, UnsafeInputError
 
@@ -38,6 +40,8 @@ class TorchScan:
     globals: dict[str, None] = field(default_factory=dict)
     fault: InputError | None = None
     pickle_sha256: str = ""
+    by_stand_ins: bool = False
+    """It names harmless classes that no unpickler may be let loose on: see ``stored.restore``."""
 
 
 def scan(path: Path, inert: frozenset[str] = frozenset()) -> TorchScan:
@@ -87,6 +91,8 @@ def load(path: Path) -> Any:
         # whatever happens to its name, and whatever that name ends with.
         name = f"/proc/self/fd/{file.fileno()}"
         try:
+            if scanned.by_stand_ins:
+                return restore(path, scanned.root)
             if scanned.kind == "zip":
                 _same_pickle(name, path, scanned)
             with warnings.catch_warnings():
@@ -162,6 +168,7 @@ def _scan_zip(file: BinaryIO, path: Path, inert: frozenset[str]) -> TorchScan:
     data = read_entry(file, path, f"{archive.prefix}/data.pkl", MAX_PICKLE_BYTES)
     stream = io.BytesIO(data)
     contents = walk(stream, records=inert)
+    inert |= lightning_classes(contents.root)
     fault = fault_of(contents, path, inert)
     if fault is None and others:
         fault = UnsafeInputError(
@@ -180,7 +187,8 @@ def _scan_zip(file: BinaryIO, path: Path, inert: frozenset[str]) -> TorchScan:
                 )
     fault = fault or _misfit(contents.root, path)
     digest = hashlib.sha256(data).hexdigest()
-    return TorchScan("zip", contents.root, contents.globals, fault, digest)
+    by_stand_ins = not inert.isdisjoint(contents.globals)
+    return TorchScan("zip", contents.root, contents.globals, fault, digest, by_stand_ins)
 
 
 def _scan_legacy(file: BinaryIO, path: Path) -> TorchScan:

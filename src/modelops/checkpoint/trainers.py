@@ -16,6 +16,36 @@ COUNTERS = (
     "best_metric",
 )
 
+# Lightning's own containers of hyperparameters, and the callbacks by whose classes its releases
+# before 1.5 named their states. They hold nothing that a weight needs.
+_LIGHTNING = frozenset(
+    {
+        *(
+            f"{package}.{name}"
+            for package in ("pytorch_lightning", "lightning.pytorch")
+            for name in (
+                "utilities.parsing.AttributeDict",
+                "callbacks.model_checkpoint.ModelCheckpoint",
+                "callbacks.early_stopping.EarlyStopping",
+                "callbacks.lr_monitor.LearningRateMonitor",
+                "callbacks.progress.ProgressBar",
+                "callbacks.timer.Timer",
+                "callbacks.base.Callback",
+            )
+        ),
+        "lightning.fabric.utilities.data.AttributeDict",
+        "lightning_fabric.utilities.data.AttributeDict",
+        "pytorch_lightning.utilities.data.AttributeDict",
+    }
+)
+_LIGHTNING_VERSION = "pytorch-lightning_version"
+
+
+def lightning_classes(root: Any) -> frozenset[str]:
+    """Return the classes that a checkpoint of Lightning's may name; none for any other."""
+    held = isinstance(root, Mapping) and isinstance(root.get(_LIGHTNING_VERSION), str)
+    return _LIGHTNING if held else frozenset()
+
 
 def progress_of(root: Mapping[Any, Any]) -> dict[str, int | float]:
     """Return the step, the epoch and the like, where they are numbers."""
@@ -29,8 +59,8 @@ def progress_of(root: Mapping[Any, Any]) -> dict[str, int | float]:
 def trainer_of(root: Mapping[Any, Any]) -> str | None:
     """Name the trainer, with its version where it is there."""
     keys = root.keys()
-    if "pytorch-lightning_version" in keys:
-        return _named("PyTorch Lightning", root["pytorch-lightning_version"])
+    if _LIGHTNING_VERSION in keys:
+        return _named("PyTorch Lightning", root[_LIGHTNING_VERSION])
     if {"ds_config", "ds_version"} & keys:
         return _named("DeepSpeed", root.get("ds_version"))
     if {"cfg", "model", "optimizer_history"} <= keys:

@@ -51,7 +51,7 @@ def is_deepspeed(folder: Path) -> bool:
 
 def state_files(folder: Path) -> list[Path]:
     """Return the files that DeepSpeed's processes wrote into a saved step."""
-    return sorted([*folder.glob("*_optim_states.pt"), *folder.glob("*_model_states.pt")])
+    return sorted([*folder.glob("*optim_states.pt"), *folder.glob("*model_states.pt")])
 
 
 def files_in(folder: Path) -> list[Path]:
