@@ -27,6 +27,7 @@ format: venv ## Format the code and mend what can be mended
 
 bench: venv ## Measure export, inference and the gateway beside their peers (40 minutes)
 	@echo "Measuring; keep the machine idle. Results go to benchmarks/results/."
+	$(BIN)/python benchmarks/bench_checkpoint.py
 	$(BIN)/python benchmarks/bench_export.py
 	$(BIN)/python benchmarks/bench_inference.py
 	$(BIN)/python benchmarks/bench_gateway.py
