@@ -11,7 +11,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Format = Literal[
-    "huggingface", "safetensors", "safetensors-sharded", "torch", "gguf", "dcp", "deepspeed"
+    "huggingface",
+    "safetensors",
+    "safetensors-sharded",
+    "torch",
+    "gguf",
+    "dcp",
+    "deepspeed",
+    "pt2",
 ]
 
 
@@ -20,7 +27,8 @@ class Checkpoint:
     """A checkpoint that was vetted and may be loaded; nothing of it is in memory yet.
 
     ``path`` is the local file or folder, ``name`` a short name that is never a path, ``sha256``
-    is over the weights (and a Hugging Face folder's ``config.json``) wherever they lie.
+    is over ``hashed``, the weights (and a Hugging Face folder's ``config.json``) wherever they
+    lie; it is empty where nobody asked for it, since it takes reading all of them.
     ``carried`` maps relative names to the tokenizer and config files that belong to the model:
     data only, no code. ``weights_key`` is the path of keys to the state dict in a torch file.
     """
@@ -28,8 +36,9 @@ class Checkpoint:
     path: Path
     name: str
     format: Format
-    sha256: str
     files: tuple[Path, ...]
+    hashed: dict[str, Path]
+    sha256: str = ""
     revision: str | None = None
     config: dict[str, Any] | None = None
     carried: dict[str, Path] = field(default_factory=dict)

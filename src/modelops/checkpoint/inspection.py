@@ -18,16 +18,18 @@ from modelops.checkpoint import (
     deepspeed,
     gguf_file,
     keys,
+    pt2_file,
     safetensors_file,
     torch_file,
     trainers,
 )
 from modelops.checkpoint.constructors import is_allowed
-from modelops.checkpoint.opening import open_checkpoint
+from modelops.checkpoint.opening import vet
 from modelops.checkpoint.paths import inside, open_regular
 from modelops.checkpoint.sniff import sniff
 from modelops.checkpoint.source import resolve
 from modelops.checkpoint.standins import ITEMSIZE, TensorStub
+from modelops.checkpoint.zip_layout import read_archive
 from modelops.errors import InputError
 from modelops.signature import Frozen
 
@@ -107,7 +109,7 @@ def inspect_checkpoint(source: str) -> Inspection:
     form: str | None = None
     weights: list[Path] = []
     try:
-        opened = open_checkpoint(str(located.path))
+        opened = vet(located)
         notes, form, weights = opened.notes, opened.format, list(opened.files)
     except InputError as error:
         refused = error.message
@@ -169,6 +171,9 @@ def _look(path: Path, found: _Found, inert: frozenset[str] = frozenset()) -> Non
             if kind == "gguf":
                 _look_into_gguf(gguf_file.check_header(file, path), found)
                 return
+            if kind == "zip" and read_archive(file, path).kind == "pt2":
+                _look_into_pt2(path, found)
+                return
             scanned = torch_file.scan_open(file, path, inert)
     except InputError as error:
         found.faults.append(error.message)
@@ -222,6 +227,15 @@ def _look_into_deepspeed(folder: Path, found: _Found) -> list[Path]:
 
 def _is_stub(value: object) -> bool:
     return isinstance(value, TensorStub)
+
+
+def _look_into_pt2(path: Path, found: _Found) -> None:
+    weights = pt2_file.read_weights(path).tensors
+    found.tensors += [
+        TensorInfo(name=name, dtype=stub.dtype, shape=stub.shape)
+        for name, (stub, _) in weights.items()
+    ]
+    found.trainer = "torch.export"
 
 
 def _look_into_gguf(header: gguf_file.GgufHeader, found: _Found) -> None:

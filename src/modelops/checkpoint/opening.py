@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from modelops.checkpoint import (
@@ -11,6 +12,7 @@ from modelops.checkpoint import (
     deepspeed,
     digest,
     gguf_file,
+    pt2_file,
     safetensors_file,
     torch_file,
 )
@@ -46,15 +48,24 @@ def open_checkpoint(
     """
     found = resolve(source, cache_dir=cache_dir, progress=progress)
     progress("checking the checkpoint")
+    vetted = vet(found, weights_key)
+    progress("hashing the weights")
+    hashed = vetted.hashed
+    sha256 = digest.sha256_files(hashed) if found.path.is_dir() else digest.sha256_file(found.path)
+    return replace(vetted, sha256=sha256)
+
+
+def vet(found: Source, weights_key: str | None = None) -> Checkpoint:
+    """Open what lies here as ``open_checkpoint`` does, but hash nothing: no tensor is read."""
     if found.path.is_dir():
         for belongs, opened in _FOLDERS:
             if belongs(found.path):
-                return opened(found, weights_key, progress)
-        return _open_folder(found, weights_key, progress)
-    return _open_file(found, weights_key, progress)
+                return opened(found, weights_key)
+        return _open_folder(found, weights_key)
+    return _open_file(found, weights_key)
 
 
-def _open_folder(found: Source, weights_key: str | None, progress: Progress) -> Checkpoint:
+def _open_folder(found: Source, weights_key: str | None) -> Checkpoint:
     folder = open_folder(found.path)
     files = tuple(folder.weights.values())
     names: list[str] = []
@@ -75,12 +86,11 @@ def _open_folder(found: Source, weights_key: str | None, progress: Progress) -> 
     hashed = dict(folder.weights)
     if folder.config is not None:
         hashed["config.json"] = folder.carried["config.json"]
-    progress("hashing the weights")
     return Checkpoint(
         path=found.path,
         name=found.name,
         format=form,
-        sha256=digest.sha256_files(hashed),
+        hashed=hashed,
         revision=found.revision,
         config=folder.config,
         files=files,
@@ -90,19 +100,9 @@ def _open_folder(found: Source, weights_key: str | None, progress: Progress) -> 
     )
 
 
-def _open_dcp(found: Source, weights_key: str | None, progress: Progress) -> Checkpoint:
+def _open_dcp(found: Source, weights_key: str | None) -> Checkpoint:
     folder = dcp.open_dcp(found.path, weights_key)
-    progress("hashing the weights")
-    return Checkpoint(
-        path=found.path,
-        name=found.name,
-        format="dcp",
-        sha256=digest.sha256_files(folder.files),
-        files=tuple(folder.files.values()),
-        notes=(*folder.notes, *strip_wrappers(list(folder.weights)).notes),
-        weights_key=folder.key,
-        read=folder.read,
-    )
+    return replace(_joined(found, "dcp", folder), weights_key=folder.key)
 
 
 def _is_deepspeed(folder: Path) -> bool:
@@ -110,19 +110,25 @@ def _is_deepspeed(folder: Path) -> bool:
     return deepspeed.is_deepspeed(folder) and not holds_weights(folder)
 
 
-def _open_deepspeed(found: Source, weights_key: str | None, progress: Progress) -> Checkpoint:
+def _open_deepspeed(found: Source, weights_key: str | None) -> Checkpoint:
     _no_key(weights_key, found.path)
-    folder = deepspeed.open_deepspeed(found.path)
+    return _joined(found, "deepspeed", deepspeed.open_deepspeed(found.path))
+
+
+def _joined(
+    found: Source, form: Format, folder: dcp.DcpFolder | deepspeed.DeepSpeedFolder
+) -> Checkpoint:
+    """Return the checkpoint of a folder whose tensors are put together from what ranks wrote."""
     carried, config = open_documents(found.path)
     hashed = dict(folder.files)
     if config is not None:
         hashed["config.json"] = carried["config.json"]
-    progress("hashing the weights")
     return Checkpoint(
         path=found.path,
         name=found.name,
-        format="deepspeed",
-        sha256=digest.sha256_files(hashed),
+        format=form,
+        hashed=hashed,
+        revision=found.revision,
         files=tuple(folder.files.values()),
         config=config,
         carried=carried,
@@ -138,8 +144,11 @@ _FOLDERS: tuple[tuple[Callable[[Path], bool], Callable[..., Checkpoint]], ...] =
 )
 
 
-def _open_file(found: Source, weights_key: str | None, progress: Progress) -> Checkpoint:
+def _open_file(found: Source, weights_key: str | None) -> Checkpoint:
     kind = _kind(found.path)
+    deepspeed.refuse_share(found.path)
+    if kind == "zip" and pt2_file.is_pt2(found.path):
+        return _open_pt2(found, weights_key)
     names: list[str] = []
     key: tuple[str, ...] = ()
     notes: list[str] = []
@@ -148,15 +157,32 @@ def _open_file(found: Source, weights_key: str | None, progress: Progress) -> Ch
         gguf_file.read_header(found.path)
     else:
         names, key, notes = _read(found.path, weights_key)
-    progress("hashing the weights")
     return Checkpoint(
         path=found.path,
         name=found.name,
         format=kind if kind in ("safetensors", "gguf") else "torch",
-        sha256=digest.sha256_file(found.path),
+        hashed={found.path.name: found.path},
         files=(found.path,),
         notes=(*notes, *strip_wrappers(names).notes),
         weights_key=key,
+    )
+
+
+def _open_pt2(found: Source, weights_key: str | None) -> Checkpoint:
+    _no_key(weights_key, found.path)
+    weights = pt2_file.read_weights(found.path)
+    pt2_file.require_trust(found.path)
+    return Checkpoint(
+        path=found.path,
+        name=found.name,
+        format="pt2",
+        hashed={found.path.name: found.path},
+        files=(found.path,),
+        notes=(
+            "took the state dict of the exported program; its code was not loaded",
+            *strip_wrappers(list(weights.tensors)).notes,
+        ),
+        read=weights.read,
     )
 
 
