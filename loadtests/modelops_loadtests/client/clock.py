@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
+from functools import cache
 from typing import Any
 
 # Of Linux; the socket module has no names for them.
@@ -69,5 +70,7 @@ def ask_for_stamps(sock: socket.socket) -> bool:
     return True
 
 
-CLOCK = KernelClock()
-"""One for all connections of the process."""
+@cache
+def kernel_clock() -> KernelClock:
+    """Return the one of all connections of the process; the first to ask makes it."""
+    return KernelClock()

@@ -9,7 +9,7 @@ from typing import Any
 
 from gevent import GreenletExit, get_hub, getcurrent, ssl
 
-from modelops_loadtests.client.clock import ANCILLARY_BYTES, CLOCK, ask_for_stamps
+from modelops_loadtests.client.clock import ANCILLARY_BYTES, ask_for_stamps, kernel_clock
 from modelops_loadtests.client.exchange import Exchange, Reading
 from modelops_loadtests.client.failures import detail_of, kind_of
 from modelops_loadtests.client.request import Request
@@ -34,6 +34,7 @@ class Connection:
         self._timeout, self._idle_timeout = timeout, idle_timeout
         self._socket: Any = None
         self._watcher: Any = None
+        self._stamps = kernel_clock().works
         self._stamped = False
 
     def send(
@@ -103,7 +104,7 @@ class Connection:
             self.close()
         exchange.sent = time.perf_counter()
         self._socket = self._target.connect()
-        self._stamped = CLOCK.works and not self._target.tls and ask_for_stamps(self._socket)
+        self._stamped = self._stamps and not self._target.tls and ask_for_stamps(self._socket)
         self._watcher = get_hub().loop.io(self._socket.fileno(), _READABLE)
 
     def _quiet(self) -> bool:

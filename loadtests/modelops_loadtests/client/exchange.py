@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from modelops_loadtests.client.clock import CLOCK
+from modelops_loadtests.client.clock import kernel_clock
 from modelops_loadtests.client.failures import ClosedError
 from modelops_loadtests.client.response import EventReader, ProtocolError, Response
 from modelops_loadtests.client.watchdog import Watchdog
@@ -91,7 +91,7 @@ class Reading:
                 raise ClosedError("the connection was closed before the reply was whole")
             self.over = True
             return
-        arrived = CLOCK.arrival(ancillary, now) if ancillary else None
+        arrived = kernel_clock().arrival(ancillary, now) if ancillary else None
         if arrived is None:
             self.stamped, arrived = False, now
         lag = now - arrived
