@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from modelops.errors import ExportError, InputError, UsageError
 from modelops.requests import ExportRequest
 from modelops.signature import TensorSpec, default_dims
 from modelops_exporters.calling import FlatModel, named_arguments
+from modelops_exporters.imported import imported
 from modelops_exporters.prepared import Prepared, source_of
 from modelops_exporters.user_code import user_line
 
@@ -63,25 +63,7 @@ def build(target: str, arguments: dict[str, Any]) -> torch.nn.Module:
         UsageError: there is no such module or attribute, or the arguments do not fit.
         InputError: the factory raises, or returns no module.
     """
-    module_name, separator, attribute = target.partition(":")
-    if not separator or not module_name or not attribute:
-        raise UsageError(f"--model {target!r} is not of the form package.module:Factory")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"--model {target!r}: no module named {error.name!r}",
-            hint="the working folder and the environment are searched",
-        ) from error
-    except Exception as error:
-        raise InputError(
-            f"importing {module_name} raises {type(error).__name__}: {error}"
-        ) from error
-    factory: Any = module
-    for part in attribute.split("."):
-        factory = getattr(factory, part, None)
-    if not callable(factory):
-        raise UsageError(f"{module_name} has no callable {attribute!r}")
+    factory = imported(target, "--model", "package.module:Factory")
     return called(factory, target, arguments, hint="arguments are given by --model-arg name=value")
 
 

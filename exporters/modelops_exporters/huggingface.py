@@ -106,6 +106,7 @@ def prepare(checkpoint: Checkpoint, progress: Progress) -> Prepared:
         default_name=checkpoint.name,
         carried=carried_files(checkpoint.carried) | tokens.files,
         realistic=tokens.maker(names, padding),
+        encode=tokens.encoder(longest),
         notes=[*checkpoint.notes, *notes],
     )
 

@@ -36,6 +36,8 @@ from modelops_exporters.eager import EagerRuntime
 from modelops_exporters.inputs import PreparedInputs
 from modelops_exporters.leaks import leaks
 from modelops_exporters.memory import memory_estimate
+from modelops_exporters.own_data import OwnData, read_own_data
+from modelops_exporters.own_data import prove as prove_own
 from modelops_exporters.precision import precision_of
 from modelops_exporters.prepared import Prepared
 from modelops_exporters.publishing import artifact_name, conclude, role
@@ -84,6 +86,8 @@ def _run(request: ExportRequest, progress: Progress) -> ExportResult:
     store = Store(root)
     with clock.step("tracing"):
         traced, eager = _trace(prepared, request)
+    nbytes = memory_estimate(traced.exported.program, traced.signature)
+    own = read_own_data(request, prepared, traced.signature, nbytes)
     with store.staging() as folder:
         with clock.step(f"writing {exporter.format}"):
             written = exporter.write(
@@ -94,7 +98,7 @@ def _run(request: ExportRequest, progress: Progress) -> ExportResult:
         with clock.step("checking the graph"):
             problems = (*exporter.check(folder, draft), *leaks(folder))
         with clock.step("proving parity"):
-            proof = _prove(exporter, folder, draft, prepared, traced, eager, request, progress)
+            proof = _prove(exporter, folder, draft, prepared, traced, eager, request, progress, own)
         failures = (*problems, *proof.failures)
         notes = (*draft.notes, *_sample_notes(folder, proof.samples))
         draft = draft.model_copy(update={"parity": proof.parity, "notes": notes})
@@ -111,7 +115,7 @@ def _run(request: ExportRequest, progress: Progress) -> ExportResult:
 
 
 def _refuse_what_the_target_has_not(request: ExportRequest) -> None:
-    for asked in ("precision", "calibration", "data", "metric", "max_drop", "options"):
+    for asked in ("precision", "calibration", "options"):
         if getattr(request, asked) not in (None, {}):
             flag = "--option" if asked == "options" else "--" + asked.replace("_", "-")
             raise UsageError(f"{flag} means nothing for --to {request.target}")
@@ -258,6 +262,7 @@ def _prove(
     eager: EagerRuntime,
     request: ExportRequest,
     progress: Progress,
+    own: OwnData | None = None,
 ) -> _Proof:
     signature = traced.signature
     points = choose_points(
@@ -279,10 +284,19 @@ def _prove(
             budget=request.memory_budget,
             progress=progress,
         )
+        if own is None:
+            return _Proof(parity, samples, ())
+        found = prove_own(own, eager, runtime, draft.parity.tolerance, progress)
     except VerificationError as error:
         # The artifact does not load or run at all: as wrong as a wrong answer, and kept as one.
         return _Proof(draft.parity, [], (error.message,))
-    return _Proof(parity, samples, ())
+    parity = parity.model_copy(
+        update={
+            "points": (*parity.points, found.point),
+            "checks": (*parity.checks, *found.checks),
+        }
+    )
+    return _Proof(parity, samples, found.failures)
 
 
 def _sample_notes(folder: Path, samples: list[Sample]) -> list[str]:

@@ -11,6 +11,7 @@ import torch
 from modelops.artifact.manifest import Source, Task, TextOptions, Tolerance
 from modelops.checkpoint import Checkpoint
 from modelops.parity.inputs import Arrays
+from modelops.parity.user_data import Encode
 from modelops.signature import DimRange, Padding, TensorSpec
 
 Realistic = Callable[[dict[str, int]], Arrays | None]
@@ -39,7 +40,7 @@ class Prepared:
 
     ``carried`` maps names inside the artifact to the bytes or files to be written there.
     ``random`` makes inputs at given sizes, padded or not, where the source knows better than the
-    signature which values its model takes.
+    signature which values its model takes; ``encode`` is the source's tokenizer, where it has one.
     """
 
     model: torch.nn.Module
@@ -57,6 +58,7 @@ class Prepared:
     carried: dict[str, Path | bytes] = field(default_factory=dict)
     random: Random | None = None
     realistic: Realistic = no_realistic
+    encode: Encode | None = None
     notes: list[str] = field(default_factory=list)
     fixed: dict[str, int] = field(default_factory=dict)
 

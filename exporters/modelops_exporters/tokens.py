@@ -33,6 +33,16 @@ class Tokens:
         """What a padded position of the input ``name`` holds."""
         return 0 if name in _NOT_TOKENS else self.pad_id
 
+    def encoder(self, longest: int) -> Callable[[str], Arrays]:
+        """Return a function from a text to the inputs of one item, cut to ``longest`` tokens."""
+
+        def encode(text: str) -> Arrays:
+            ids = np.asarray(self.tokenizer.encode(text).ids[:longest], dtype=np.int64)
+            fixed = {"attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+            return {n: fixed.get(n, ids) for n in self.input_names}
+
+        return encode
+
     def maker(
         self, names: tuple[str, ...], padding: Padding
     ) -> Callable[[dict[str, int]], Arrays | None]:

@@ -13,14 +13,14 @@ from modelops_exporters.user_code import user_line
 
 
 def code_folders(request: ExportRequest) -> tuple[Path, ...]:
-    """Return the folders that a factory or recipe may import from; none without either.
+    """Return the folders that a factory, recipe or metric may import from; none without any.
 
     Never one inside the checkpoint: what lies beside weights came with them, and must not run.
     """
     folders: list[Path] = []
     if request.recipe is not None:
         folders.append(request.recipe.resolve().parent)
-    if request.recipe is not None or request.model is not None:
+    if (request.recipe, request.model, request.metric) != (None, None, None):
         folders.append(Path.cwd().resolve())
     source = Path(request.source).expanduser()
     carried = source.resolve() if source.is_dir() else None

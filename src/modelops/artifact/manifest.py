@@ -78,11 +78,14 @@ class OutputParity(Frozen):
 
 
 class ParityPoint(Frozen):
-    """One comparison with eager: at which sizes, with which inputs, how each output fared."""
+    """One comparison with eager: at which sizes, with which inputs, how each output fared.
+
+    ``data`` are the user's own, of which the worst call is told.
+    """
 
     label: str
     dims: dict[str, int]
-    inputs: Literal["random", "realistic"]
+    inputs: Literal["random", "realistic", "data"]
     padded: bool
     outputs: tuple[OutputParity, ...]
 
