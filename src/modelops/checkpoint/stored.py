@@ -53,7 +53,11 @@ class StoredTensors:
             if order in self._archive.sizes and read_entry(file, path, order, 16) != b"little":
                 raise CheckpointError(f"{path} was written on a big-endian machine")
             with zipfile.ZipFile(file) as archive:
-                self._headers = {e.orig_filename: e.header_offset for e in archive.infolist()}
+                self._headers = {
+                    entry.orig_filename: entry.header_offset
+                    for entry in archive.infolist()
+                    if entry.compress_type == zipfile.ZIP_STORED
+                }
             # A copy on write: torch knows no tensors that must not be written.
             self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
 
