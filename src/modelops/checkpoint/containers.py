@@ -69,6 +69,12 @@ def choose(
                 hint="name one of these with --weights-key",
             )
         return named
+    if not found and _only_training_state(root):
+        raise CheckpointError(
+            f"{path} holds the state of an optimizer or a schedule, and no weights; "
+            f"{_top_keys(root)}",
+            hint="give the file that holds the model's weights, which trainers save beside it",
+        )
     if not found:
         raise CheckpointError(
             f"{path} holds no state dict: no mapping of names to tensors within {MAX_DEPTH} keys; "
@@ -148,6 +154,13 @@ def _at(root: Any, weights_key: str, is_tensor: Callable[[Any], bool]) -> Contai
 
 def _real_key(value: dict[Any, Any], key: str) -> Any:
     return key if key in value else next(k for k in dict.keys(value) if str(k) == key)
+
+
+def _only_training_state(root: Any) -> bool:
+    if not isinstance(root, dict):
+        return False
+    keys = [str(key) for key in dict.keys(root)]
+    return {"state", "param_groups"} <= set(keys) or any(map(is_training_state, keys))
 
 
 def _listing(found: list[Container]) -> str:

@@ -12,6 +12,7 @@ from modelops.checkpoint.documents import (
     refuse_code,
     refuse_foreign_modules,
 )
+from modelops.checkpoint.megatron import refuse_megatron
 from modelops.checkpoint.paths import inside
 from modelops.checkpoint.sharded import read_index
 from modelops.errors import CheckpointError
@@ -54,6 +55,14 @@ _OTHERS = {
     ".metadata": (
         "a checkpoint of torch.distributed",
         "convert it: python -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR out.pt",
+    ),
+    "saved_model.pb": (
+        "a SavedModel of TensorFlow",
+        "convert it to PyTorch first, and save it as safetensors",
+    ),
+    "*.index": (
+        "a TensorFlow checkpoint",
+        "convert it to PyTorch first, and save it as safetensors",
     ),
     "tf_model.h5": ("a TensorFlow checkpoint", "convert it with save_pretrained from TensorFlow"),
     "flax_model.msgpack": ("a Flax checkpoint", "load it with from_flax=True and save it again"),
@@ -159,8 +168,9 @@ def _bare_weights(folder: Path) -> dict[str, Path]:
 
 
 def _explain(folder: Path) -> None:
-    for name, (what, hint) in _OTHERS.items():
-        if _exists(folder / name):
+    refuse_megatron(folder)
+    for pattern, (what, hint) in _OTHERS.items():
+        for name in sorted(path.name for path in folder.glob(pattern)):
             raise CheckpointError(f"{folder} is {what} (it holds {name})", hint=hint)
 
 

@@ -19,7 +19,7 @@ from modelops.checkpoint.pickle_machine import (
     walk,
 )
 from modelops.checkpoint.sniff import Kind, sniff
-from modelops.checkpoint.standins import ITEMSIZE, TensorStub
+from modelops.checkpoint.standins import ITEMSIZE, Opaque, TensorStub
 from modelops.checkpoint.stored import restore
 from modelops.checkpoint.trainers import lightning_classes
 from modelops.checkpoint.zip_layout import read_archive, read_entry
@@ -29,6 +29,7 @@ RESAVE = (
     "where you trust the file, load it and save only its weights: "
     'torch.save(model.state_dict(), "weights.pt")'
 )
+_WHOLE = "it is a whole object, as torch.save(model) writes, and not its weights: "
 
 
 @dataclass
@@ -123,7 +124,7 @@ def fault_of(
         return UnsafeInputError(
             f"{path} asks to import {len(refused)} thing{'s' if len(refused) > 1 else ''} that no "
             f"plain weights need: {shown}{more}; nothing was run",
-            hint=RESAVE,
+            hint=(_WHOLE if isinstance(contents.root, Opaque) else "") + RESAVE,
         )
     if contents.damage is not None:
         return CheckpointError(
@@ -163,6 +164,8 @@ def _scan_zip(file: BinaryIO, path: Path, inert: frozenset[str]) -> TorchScan:
                 ),
             )
         what = "a numpy .npz archive" if archive.kind == "npz" else "no archive of torch.save"
+        if "model.weights.h5" in archive.sizes:
+            what = "a Keras archive"
         raise CheckpointError(f"{path} is {what}", hint="save it as safetensors")
     others = [n for n in archive.sizes if n.endswith(".pkl") and n != f"{archive.prefix}/data.pkl"]
     data = read_entry(file, path, f"{archive.prefix}/data.pkl", MAX_PICKLE_BYTES)

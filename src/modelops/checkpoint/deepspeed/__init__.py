@@ -1,7 +1,7 @@
 """DeepSpeed's folders: the ranks' partitions joined to whole weights, without DeepSpeed."""
 
 from modelops.checkpoint.deepspeed.folder import DeepSpeedFolder, is_deepspeed, open_deepspeed
-from modelops.checkpoint.deepspeed.layout import INERT, files_in
+from modelops.checkpoint.deepspeed.layout import INERT, files_in, refuse_share
 
 __all__ = [
     "INERT",
@@ -9,4 +9,5 @@ __all__ = [
     "files_in",
     "is_deepspeed",
     "open_deepspeed",
+    "refuse_share",
 ]

@@ -54,6 +54,20 @@ def state_files(folder: Path) -> list[Path]:
     return sorted([*folder.glob("*optim_states.pt"), *folder.glob("*model_states.pt")])
 
 
+def refuse_share(path: Path) -> None:
+    """Refuse a file that is one rank's share of the weights, by the name that DeepSpeed gave it.
+
+    Raises:
+        CheckpointError: it is.
+    """
+    model = _MODEL.fullmatch(path.name)
+    if _OPTIM.fullmatch(path.name) or (model is not None and model["rank"]):
+        raise CheckpointError(
+            f"{path} is one rank's share of a DeepSpeed checkpoint",
+            hint=f"give its folder, with the files of all ranks: {path.parent}",
+        )
+
+
 def files_in(folder: Path) -> list[Path]:
     """Return the files of states of the step, safe to look into; none where there is no step."""
     found = []
