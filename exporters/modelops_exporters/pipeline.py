@@ -31,6 +31,7 @@ from modelops.protocols import ExportedProgram, Exporter, TextExporter, Written
 from modelops.registry import resolve
 from modelops.requests import ExportRequest, ExportResult
 from modelops.signature import Signature
+from modelops_exporters.blame import name_the_layer
 from modelops_exporters.clock import StepClock
 from modelops_exporters.eager import EagerRuntime
 from modelops_exporters.inputs import PreparedInputs
@@ -284,6 +285,7 @@ def _prove(
             budget=request.memory_budget,
             progress=progress,
         )
+        parity = name_the_layer(parity, samples, exporter, folder, draft)
         if own is None:
             return _Proof(parity, samples, ())
         found = prove_own(own, eager, runtime, draft.parity.tolerance, progress)

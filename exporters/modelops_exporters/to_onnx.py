@@ -35,6 +35,8 @@ class OnnxExporter:
 
     format = "onnx"
     executable = False
+    translated: Any = None
+    """The decomposed program that ``write`` translated last, whose node names the graph keeps."""
 
     def write(
         self,
@@ -82,6 +84,7 @@ class OnnxExporter:
                 ) from error
         if program is None:
             raise ExportError("torch.onnx returned no program")
+        self.translated = program.exported_program
         model = program.model
         tidy(model, exported.signature)
         progress("writing the ONNX file")

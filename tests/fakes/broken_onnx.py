@@ -31,7 +31,7 @@ def weight_off_by(amount: float, name: str | None = None) -> Callable[[onnx.Mode
 
     def change(model: onnx.ModelProto) -> None:
         weights = [w for w in model.graph.initializer if len(w.dims) == 2]
-        weight = next(w for w in weights if name in (None, w.name))
+        weight = next(w for w in weights if name is None or w.name.endswith(name))
         values = numpy_helper.to_array(weight).copy()
         values.flat[0] += amount
         weight.CopyFrom(numpy_helper.from_array(values, weight.name))
