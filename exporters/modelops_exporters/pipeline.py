@@ -29,10 +29,19 @@ from modelops.parity.samples import SAMPLES
 from modelops.progress import Progress
 from modelops.protocols import ExportedProgram, Exporter, TextExporter, Written
 from modelops.registry import resolve
+from modelops.report.conversion import ConversionReport
 from modelops.requests import ExportRequest, ExportResult
 from modelops.signature import Signature
 from modelops_exporters.blame import name_the_layer
 from modelops_exporters.clock import StepClock
+from modelops_exporters.conversion import (
+    Conversion,
+    aside,
+    asked_precision,
+    convert_written,
+    cost,
+    refuse_what_cannot_be,
+)
 from modelops_exporters.eager import EagerRuntime
 from modelops_exporters.inputs import PreparedInputs
 from modelops_exporters.leaks import leaks
@@ -44,6 +53,11 @@ from modelops_exporters.prepared import Prepared
 from modelops_exporters.publishing import artifact_name, conclude, role
 from modelops_exporters.tracing import Traced, trace
 from modelops_exporters.user_space import code_folders, user_space
+
+# Which targets convert, and take what only they know; what is not named here means nothing there.
+_TAKES = {"onnx": {"precision", "calibration", "options"}}
+# Bytes that a timed call may need: a short look, not a benchmark.
+_TIMED_BUDGET = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -76,6 +90,7 @@ def _run(request: ExportRequest, progress: Progress) -> ExportResult:
         return target.export(request, progress)
     exporter: Exporter = target
     _refuse_what_the_target_has_not(request)
+    refuse_what_cannot_be(request)
     clock = StepClock(progress)
     with clock.step("loading the checkpoint"):
         checkpoint = open_checkpoint(
@@ -89,13 +104,29 @@ def _run(request: ExportRequest, progress: Progress) -> ExportResult:
         traced, eager = _trace(prepared, request)
     nbytes = memory_estimate(traced.exported.program, traced.signature)
     own = read_own_data(request, prepared, traced.signature, nbytes)
-    with store.staging() as folder:
+    conversion: Conversion | None = None
+    with store.staging() as folder, aside() as original:
         with clock.step(f"writing {exporter.format}"):
             written = exporter.write(
                 traced.exported, folder, {**request.options, "opset": request.opset}, progress
             )
             _carry(prepared, folder)
-        draft = _draft(request, prepared, exporter, traced.signature, written, name, folder)
+        if request.precision is not None and exporter.format == "onnx":
+            with clock.step(f"converting to {request.precision}"):
+                conversion = convert_written(
+                    request,
+                    prepared,
+                    traced.signature,
+                    traced.example,
+                    nbytes,
+                    folder / written.entry,
+                    _tolerance(request, prepared),
+                    Path(original),
+                    progress,
+                )
+        draft = _draft(
+            request, prepared, exporter, traced.signature, written, name, folder, conversion
+        )
         with clock.step("checking the graph"):
             problems = (*exporter.check(folder, draft), *leaks(folder))
         with clock.step("proving parity"):
@@ -103,6 +134,12 @@ def _run(request: ExportRequest, progress: Progress) -> ExportResult:
         failures = (*problems, *proof.failures)
         notes = (*draft.notes, *_sample_notes(folder, proof.samples))
         draft = draft.model_copy(update={"parity": proof.parity, "notes": notes})
+        gains = None
+        if conversion is not None and proof.samples:
+            with clock.step("timing it beside float32"):
+                gains = _gains(
+                    conversion, exporter, folder, draft, prepared, traced, request, progress
+                )
         return conclude(
             request,
             draft,
@@ -112,11 +149,44 @@ def _run(request: ExportRequest, progress: Progress) -> ExportResult:
             folder,
             progress,
             source_bytes=prepared.source_bytes,
+            conversion=gains,
         )
 
 
+def _gains(
+    conversion: Conversion,
+    exporter: Exporter,
+    folder: Path,
+    draft: Manifest,
+    prepared: Prepared,
+    traced: Traced,
+    request: ExportRequest,
+    progress: Progress,
+) -> ConversionReport:
+    signature = traced.signature
+    points = choose_points(
+        signature.dims,
+        example=traced.example,
+        nbytes=memory_estimate(traced.exported.program, signature),
+        budget=min(request.memory_budget, _TIMED_BUDGET),
+    )
+    outputs = tuple(t.name for t in signature.outputs)
+    return cost(
+        conversion,
+        folder / draft.entry,
+        exporter.load(folder, draft),
+        exporter.load(conversion.original.parent, draft),
+        EagerRuntime(prepared.model, signature.inputs, outputs),
+        PreparedInputs(prepared, signature, request.seed),
+        [p.dims for p in points[:3]],
+        progress,
+    )
+
+
 def _refuse_what_the_target_has_not(request: ExportRequest) -> None:
-    for asked in ("precision", "calibration", "options"):
+    for asked in sorted(
+        {"precision", "calibration", "options"} - _TAKES.get(request.target, set())
+    ):
         if getattr(request, asked) not in (None, {}):
             flag = "--option" if asked == "options" else "--" + asked.replace("_", "-")
             raise UsageError(f"{flag} means nothing for --to {request.target}")
@@ -222,8 +292,12 @@ def _draft(
     written: Written,
     name: str,
     folder: Path,
+    conversion: Conversion | None = None,
 ) -> Manifest:
     found = precision_of(prepared.model)
+    asked = asked_precision(request) or prepared.precision_asked or found
+    if conversion is not None:
+        found = conversion.converted.precision
     return Manifest(
         name=name,
         digest="",
@@ -233,7 +307,8 @@ def _draft(
         signature=signature,
         source=prepared.source,
         toolchain={"modelops": __version__, **written.toolchain},
-        precision=Precision(asked=prepared.precision_asked or found, found=found),
+        precision=Precision(asked=asked, found=found),
+        quantization=conversion.quantization if conversion is not None else None,
         opset=written.opset,
         requires=written.requires,
         built=written.built,
@@ -245,13 +320,18 @@ def _draft(
             memory_budget=request.memory_budget,
             points=(),
         ),
-        notes=(*dict.fromkeys((*prepared.notes, *written.notes)),),
+        notes=(
+            *dict.fromkeys(
+                (*prepared.notes, *written.notes, *(conversion.notes if conversion else ()))
+            ),
+        ),
         files=hash_files(folder, role),
     )
 
 
 def _tolerance(request: ExportRequest, prepared: Prepared) -> Tolerance:
-    return request.tolerance or prepared.tolerance or tolerance_for(precision_of(prepared.model))
+    found = request.precision or precision_of(prepared.model)
+    return request.tolerance or prepared.tolerance or tolerance_for(found)
 
 
 def _prove(

@@ -11,6 +11,7 @@ from modelops.artifact.manifest import Manifest, Role, check_name
 from modelops.errors import ParityError, UsageError
 from modelops.parity.samples import SAMPLES, TEXT_SAMPLES
 from modelops.progress import Progress
+from modelops.report.conversion import ConversionReport
 from modelops.report.export import ExportReport, PromptEvidence, to_html, to_json
 from modelops.requests import ExportRequest, ExportResult
 from modelops_exporters.clock import StepClock
@@ -59,6 +60,7 @@ def conclude(
     *,
     source_bytes: int,
     prompts: tuple[PromptEvidence, ...] = (),
+    conversion: ConversionReport | None = None,
 ) -> ExportResult:
     """Write the report beside what is in ``folder``, and publish it where it is right.
 
@@ -66,7 +68,14 @@ def conclude(
         ParityError: it is not right; it is kept where that was asked for.
     """
     report = _report(
-        request, draft, clock, failures, folder, source_bytes=source_bytes, prompts=prompts
+        request,
+        draft,
+        clock,
+        failures,
+        folder,
+        source_bytes=source_bytes,
+        prompts=prompts,
+        conversion=conversion,
     )
     (folder / REPORT_HTML).write_text(to_html(report), encoding="utf-8")
     (folder / REPORT_JSON).write_text(to_json(report), encoding="utf-8")
@@ -89,6 +98,7 @@ def _report(
     *,
     source_bytes: int,
     prompts: tuple[PromptEvidence, ...],
+    conversion: ConversionReport | None,
 ) -> ExportReport:
     """Return the account of one export, right or not; ``folder`` is what was written."""
     output = request.output
@@ -103,6 +113,7 @@ def _report(
         text=draft.text,
         parity=draft.parity,
         prompts=prompts,
+        conversion=conversion,
         notes=draft.notes,
         chain=tuple(clock.steps),
         sizes=_file_sizes(folder),

@@ -9,6 +9,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from modelops.artifact.manifest import Parity, Precision, Source, Task, TextOptions
+from modelops.report.conversion import ConversionReport
 from modelops.report.page import render
 from modelops.report.parity_picture import picture
 from modelops.report.units import nbytes, number, seconds
@@ -68,6 +69,7 @@ class ExportReport(Frozen):
     text: TextOptions | None = None
     parity: Parity
     prompts: tuple[PromptEvidence, ...] = ()
+    conversion: ConversionReport | None = None
     notes: tuple[str, ...] = ()
     chain: tuple[Step, ...]
     sizes: dict[str, int]
@@ -123,6 +125,7 @@ def to_html(report: ExportReport) -> str:
         scale=_scale(report),
         dims=shared_dims(report.parity),
         sizes_text=sizes_text,
+        dims_text=dims_text,
         several=any(len(point.outputs) > 1 for point in report.parity.points),
         provenance=_provenance(report),
         next_commands=next_commands(report),
