@@ -88,6 +88,7 @@ class _Found:
     kinds: dict[str, None] = field(default_factory=dict)
     trainer: str | None = None
     faults: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def inspect_checkpoint(source: str) -> Inspection:
@@ -138,7 +139,7 @@ def inspect_checkpoint(source: str) -> Inspection:
         trainer=found.trainer,
         would_run=tuple(found.would_run),
         refused=refused or (found.faults[0] if found.faults else None),
-        notes=notes,
+        notes=(*notes, *found.notes),
     )
 
 
@@ -190,17 +191,15 @@ def _look_into_dcp(folder: Path, found: _Found) -> None:
         found.would_run |= dict.fromkeys(dcp.globals_of(folder))
         index = dcp.read_index(folder)
         root = dcp.nested(index)
+        training = dcp.look(folder, index, trainers.COUNTERS)
     except InputError as error:
         found.faults.append(error.message)
         return
     _look_inside(root, dcp.is_tensor, found)
-    found.progress |= {
-        name: value
-        for name in trainers.COUNTERS
-        if (part := index.objects.get(name)) is not None
-        and (value := dcp.read_number(part)) is not None
-    }
-    found.trainer = "torch.distributed.checkpoint (FSDP and others)"
+    found.would_run |= training.globals
+    found.progress |= training.progress
+    found.trainer = training.trainer
+    found.notes += training.notes
 
 
 def _look_into_deepspeed(folder: Path, found: _Found) -> list[Path]:

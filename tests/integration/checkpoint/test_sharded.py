@@ -79,7 +79,7 @@ def test_every_bit_is_the_trainers(trained: Path, saved: str, truth: str) -> Non
 def test_a_person_sees_what_it_holds(trained: Path) -> None:
     shown = inspect_checkpoint(str(trained / "fsdp"))
     assert (shown.format, shown.refused, shown.would_run) == ("dcp", None, ())
-    assert "torch.distributed" in (shown.trainer or "")
+    assert shown.trainer == "torch.distributed.checkpoint (FSDP and others), 2 ranks"
     assert shown.containers == {"model": 6}
     assert shown.progress == {"step": 12}
     assert shown.dtypes == {"float32": 4, "bfloat16": 1, "int64": 1}
@@ -136,7 +136,27 @@ def test_values_that_are_no_tensors_are_never_unpickled(trained: Path, tmp_path:
     dcp.save(state, checkpoint_id=tmp_path / "evil", no_dist=True)
     assert not marker.exists()
     assert torch.equal(open_checkpoint(str(tmp_path / "evil")).tensors()["w"], torch.ones(3))
-    assert inspect_checkpoint(str(tmp_path / "evil")).progress == {}
+    shown = inspect_checkpoint(str(tmp_path / "evil"))
+    assert (shown.progress, shown.refused) == ({}, None)
+    assert shown.would_run in (("posix.system",), ("os.system",))
+    assert not marker.exists()
+
+
+def test_megatrons_folder_is_known_and_its_pickle_left_closed(
+    trained: Path, tmp_path: Path
+) -> None:
+    """Layers in one tensor, an optimizer's beside it, and what Megatron-Core writes around them."""
+    marker, folder = tmp_path / "marker", tmp_path / "iter_0000010"
+    layers = torch.rand(4, 6, 5)
+    state = {"decoder.layers.mlp.weight": layers, "optimizer.state.exp_avg.x": torch.ones(4, 2)}
+    dcp.save(state, checkpoint_id=folder, no_dist=True)
+    (folder / "metadata.json").write_text('{"sharded_backend": "torch_dist"}')
+    (folder / "common.pt").write_bytes(pickle.dumps(Touches(marker)))
+    found = open_checkpoint(str(folder))
+    assert found.tensors().keys() == {"decoder.layers.mlp.weight"}
+    assert torch.equal(found.tensors()["decoder.layers.mlp.weight"], layers)
+    assert any("common.pt" in note for note in found.notes)
+    assert inspect_checkpoint(str(folder)).trainer == "Megatron-Core (torch_dist), 1 rank"
     assert not marker.exists()
 
 

@@ -9,15 +9,16 @@ from modelops.checkpoint.dcp.folder import (
     read_index,
 )
 from modelops.checkpoint.dcp.metadata import globals_of
-from modelops.checkpoint.dcp.reading import read_number
+from modelops.checkpoint.dcp.training import Training, look
 
 __all__ = [
     "DcpFolder",
+    "Training",
     "globals_of",
     "is_dcp",
     "is_tensor",
+    "look",
     "nested",
     "open_dcp",
     "read_index",
-    "read_number",
 ]

@@ -84,6 +84,8 @@ def open_dcp(folder: Path, weights_key: str | None) -> DcpFolder:
     if aside:
         shown = ", ".join(aside[:5]) + (" …" if len(aside) > 5 else "")
         notes.append(f"left aside what is no tensor, unread: {shown}")
+    if (folder / "common.pt").exists():
+        notes.append("left aside common.pt, unopened: training state of Megatron-Core")
     named = {path.relative_to(folder).as_posix(): path for path in files}
     if (folder / metadata.NAME).exists():
         named[metadata.NAME] = folder / metadata.NAME

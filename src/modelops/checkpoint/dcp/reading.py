@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from modelops.checkpoint.dcp.index import Part, ShardedTensor
 from modelops.checkpoint.paths import open_regular
-from modelops.checkpoint.pickle_machine import walk
+from modelops.checkpoint.pickle_machine import PickleContents, walk
 from modelops.checkpoint.standins import ITEMSIZE, TensorStub
 from modelops.checkpoint.torch_file import fault_of
 from modelops.checkpoint.zip_layout import Archive, read_archive, read_entry
@@ -73,19 +73,15 @@ def _read(tensor: ShardedTensor, opened: Any) -> Tensor:
     return whole
 
 
-def read_number(part: Part) -> int | float | None:
-    """Return a value that is no tensor, where it is one number (a step); None for all else."""
+def follow_object(part: Part) -> PickleContents | None:
+    """Follow the pickle of a value that is no tensor; None where it is none that can be read."""
     with open_regular(part.file) as file:
         try:
             item, archive = _archive(part, file)
-            contents = walk(
-                io.BytesIO(read_entry(item, part.file, f"{archive.prefix}/data.pkl", _MAX_PICKLE))
-            )
+            data = read_entry(item, part.file, f"{archive.prefix}/data.pkl", _MAX_PICKLE)
         except InputError:
             return None
-    value = contents.root
-    clean = not (contents.damage or contents.globals) and isinstance(value, int | float)
-    return value if clean else None
+    return walk(io.BytesIO(data))
 
 
 def _is_plain(stub: TensorStub) -> bool:
