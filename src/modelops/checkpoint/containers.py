@@ -71,7 +71,7 @@ def choose(
         return named
     if not found and _only_training_state(root):
         raise CheckpointError(
-            f"{path} holds the state of an optimizer or a schedule, and no weights; "
+            f"{path} holds no state dict, only the state of an optimizer or a schedule; "
             f"{_top_keys(root)}",
             hint="give the file that holds the model's weights, which trainers save beside it",
         )
