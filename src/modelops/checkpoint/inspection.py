@@ -235,6 +235,7 @@ def _look_into_pt2(path: Path, found: _Found) -> None:
         for name, (stub, _) in weights.items()
     ]
     found.trainer = "torch.export"
+    found.kinds = {"pt2": None}
 
 
 def _look_into_gguf(header: gguf_file.GgufHeader, found: _Found) -> None:

@@ -49,7 +49,8 @@ def test_it_is_refused_until_it_is_trusted(program: tuple[Path, Tied], tmp_path:
         open_checkpoint(str(path))
     assert f"modelops trust {path}" in (caught.value.hint or "")
     seen = inspect_checkpoint(str(path))
-    assert (seen.trainer, seen.refused) == ("torch.export", caught.value.message)
+    assert (seen.format, seen.trainer) == ("pt2", "torch.export")
+    assert seen.refused == caught.value.message
     assert {t.name: t.shape for t in seen.tensors} == {
         key: tuple(value.shape) for key, value in model.state_dict().items()
     }
