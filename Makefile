@@ -1,6 +1,6 @@
 # What a person types in this repository. PYTHON chooses the interpreter of .venv.
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench locks cuda-flags trainers gpu-evidence clean venv
+.PHONY: help demo test lint format bench locks cuda-flags tensorrt-names trainers gpu-evidence clean venv
 export PYTHON
 BIN := .venv/bin
 
@@ -48,6 +48,10 @@ cuda-flags: venv ## Ask vLLM's wheel for CUDA whether it takes what is emitted (
 
 trainers: venv ## Train with DeepSpeed and Lightning, and read what they save (fetches them)
 	$(BIN)/python -m pytest -m trainers tests/integration/checkpoint
+
+tensorrt-names: venv ## Ask TensorRT's bindings, 10.x and 11.x, which names they have
+	$(BIN)/python scripts/tensorrt_names.py
+	$(BIN)/python -m pytest -q tests/unit/exporters/trt/test_names.py
 
 gpu-evidence: ## On a machine with an NVIDIA GPU: measure the INT8 KV cache, keep all of it (MODEL=…)
 	@python3 scripts/gpu_evidence.py

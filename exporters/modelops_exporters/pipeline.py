@@ -27,7 +27,7 @@ from modelops.parity.check import Sample, check_padding
 from modelops.parity.inputs import Arrays
 from modelops.parity.samples import SAMPLES
 from modelops.progress import Progress
-from modelops.protocols import ExportedProgram, Exporter, TextExporter, Written
+from modelops.protocols import Demanding, ExportedProgram, Exporter, TextExporter, Written
 from modelops.registry import resolve
 from modelops.report.conversion import ConversionReport
 from modelops.requests import ExportRequest, ExportResult
@@ -55,7 +55,7 @@ from modelops_exporters.tracing import Traced, trace
 from modelops_exporters.user_space import code_folders, user_space
 
 # Which targets convert, and take what only they know; what is not named here means nothing there.
-_TAKES = {"onnx": {"precision", "calibration", "options"}}
+_TAKES = {"onnx": {"precision", "calibration", "options"}, "tensorrt": {"options"}}
 # Bytes that a timed call may need: a short look, not a benchmark.
 _TIMED_BUDGET = 64 * 2**20
 
@@ -90,6 +90,8 @@ def _run(request: ExportRequest, progress: Progress) -> ExportResult:
         return target.export(request, progress)
     exporter: Exporter = target
     _refuse_what_the_target_has_not(request)
+    if isinstance(exporter, Demanding):
+        exporter.require(request.options)
     refuse_what_cannot_be(request)
     clock = StepClock(progress)
     with clock.step("loading the checkpoint"):

@@ -73,6 +73,14 @@ class Exporter(Protocol):
 
 
 @runtime_checkable
+class Demanding(Protocol):
+    """What an exporter also is that not every machine can run: it says so before anything else."""
+
+    def require(self, options: Mapping[str, str]) -> None:
+        """Refuse options that cannot be meant, and a machine that lacks something."""
+
+
+@runtime_checkable
 class TextExporter(Protocol):
     """A target whose artifact is a whole language model and its tokenizer, not one program."""
 

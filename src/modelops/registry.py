@@ -18,6 +18,7 @@ _BUILT_IN: dict[Kind, dict[str, str]] = {
     "exporters": {
         "onnx": "modelops_exporters.to_onnx:OnnxExporter",
         "torch-export": "modelops_exporters.to_torch_export:TorchExportExporter",
+        "tensorrt": "modelops_exporters.to_tensorrt:TensorRTExporter",
         "vllm": "modelops_exporters.text.to_huggingface:HuggingFaceExporter",
         # By the name of its format too: what is exported for vLLM is what other engines take.
         "huggingface": "modelops_exporters.text.to_huggingface:HuggingFaceExporter",
@@ -25,6 +26,7 @@ _BUILT_IN: dict[Kind, dict[str, str]] = {
     "engines": {
         "onnxruntime": "modelops_servers.engines.onnxruntime_engine:OnnxRuntimeEngine",
         "openai": "modelops_servers.keeper.seat:OpenAIServer",
+        "tensorrt": "modelops_servers.engines.tensorrt_engine:TensorRTEngine",
         "vllm": "modelops_servers.keeper.seat:Vllm",
     },
     "scenarios": {

@@ -24,6 +24,7 @@ from modelops.errors import InputError
 # the built-in ones serve is known without. A test keeps this equal to what they say themselves.
 FORMATS: dict[str, tuple[str, ...]] = {
     "onnxruntime": ("onnx",),
+    "tensorrt": ("tensorrt",),
     "vllm": (TEXT_FORMAT,),
     ELSEWHERE: (),
 }

@@ -1,0 +1,1 @@
+"""TensorRT: from an ONNX graph, or from a torch.export program, to a plan."""
