@@ -37,6 +37,10 @@ def verify(
     digest: Annotated[
         str | None, typer.Option(metavar="SHA256", help="The digest that it must have.")
     ] = None,
+    points: Annotated[
+        int, typer.Option(min=0, max=1000, help="Fresh random inputs to compare two artifacts on.")
+    ] = 4,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of those inputs.")] = 0,
     as_json: output.JsonFlag = False,
 ) -> None:
     """Check an artifact's files, then its answers on this machine against eager's.
@@ -52,5 +56,5 @@ def verify(
     from modelops.api import verify as api
 
     with output.progress() as progress:
-        found = api.verify(path, other, pin=digest, progress=progress)
+        found = api.verify(path, other, pin=digest, points=points, seed=seed, progress=progress)
     output.emit(found, as_json=as_json, show=None if as_json else api.view(found))
