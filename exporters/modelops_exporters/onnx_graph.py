@@ -7,6 +7,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from modelops import __version__
 from modelops.signature import Signature
 
 
@@ -35,7 +36,7 @@ def tidy(model: ir.Model, signature: Signature) -> None:
         value.name = name
     _name_dims(model, signature)
     graph.name = "main_graph"
-    model.producer_name = "modelops"
+    model.producer_name, model.producer_version = "modelops", __version__
 
 
 def _strip(model: ir.Model) -> None:
