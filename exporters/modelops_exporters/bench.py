@@ -14,6 +14,7 @@ import torch
 
 from modelops.artifact import Artifact, open_artifact
 from modelops.artifact.manifest import Tolerance
+from modelops.artifact.text_folder import is_text
 from modelops.benchmark import BenchRequest, BenchResult, BenchRow
 from modelops.checkpoint import open_checkpoint
 from modelops.errors import MissingEnvironmentError, UsageError
@@ -49,6 +50,8 @@ def _run(request: BenchRequest, progress: Progress) -> BenchResult:
     threads = request.threads or len(os.sched_getaffinity(0))
     torch.set_num_threads(threads)
     artifacts = [open_artifact(path, progress=progress) for path in request.artifacts]
+    if texts := [a for a in artifacts if is_text(a.manifest)]:
+        raise UsageError(f"{texts[0].path} is a language model, which is measured alone")
     signature = artifacts[0].manifest.signature
     for other in artifacts[1:]:
         if [t.name for t in other.manifest.signature.inputs] != [t.name for t in signature.inputs]:
@@ -57,8 +60,9 @@ def _run(request: BenchRequest, progress: Progress) -> BenchResult:
     for artifact in artifacts:
         progress(f"loading {artifact.path}")
         exporter = resolve("exporters", artifact.manifest.format)()
-        name = f"{artifact.manifest.name}/{artifact.version} {artifact.manifest.format}"
-        contenders[name] = exporter.load(artifact.path, artifact.manifest, threads=threads)
+        contenders[_label(artifact, artifacts)] = exporter.load(
+            artifact.path, artifact.manifest, threads=threads
+        )
     rows: list[BenchRow] = []
     for dims in _sizes(request, signature):
         inputs = RandomInputs(signature, request.seed).make(dims)
@@ -69,6 +73,13 @@ def _run(request: BenchRequest, progress: Progress) -> BenchResult:
         versions={name: version(name) for name in ("torch", "onnxruntime")},
         rows=tuple(rows),
     )
+
+
+def _label(artifact: Artifact, among: list[Artifact]) -> str:
+    """Return what ``artifact`` is called in the table; its path where another is called so too."""
+    labels = [f"{a.manifest.name}/{a.version} {a.manifest.format}" for a in among]
+    label = labels[among.index(artifact)]
+    return label if labels.count(label) == 1 else f"{artifact.path} {artifact.manifest.format}"
 
 
 def _sizes(request: BenchRequest, signature: Signature) -> list[dict[str, int]]:

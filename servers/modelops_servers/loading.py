@@ -92,7 +92,11 @@ def prepare(config: ModelConfig) -> Prepared:
             f"{config.source} is {manifest.format}",
             hint="leave --engine out to take the one that serves it",
         )
-    engine: TensorEngine = factory(artifact, provider=config.provider, threads=config.threads)
+    # Only an engine that has options is asked to take them.
+    more = {} if config.options is None else {"options": config.options}
+    engine: TensorEngine = factory(
+        artifact, provider=config.provider, threads=config.threads, **more
+    )
     engine.start()
     signature = manifest.signature
     timings = warm_up(engine.infer, signature, config.batching)

@@ -18,6 +18,7 @@ _BUILT_IN: dict[Kind, dict[str, str]] = {
     "exporters": {
         "onnx": "modelops_exporters.to_onnx:OnnxExporter",
         "torch-export": "modelops_exporters.to_torch_export:TorchExportExporter",
+        "aoti": "modelops_exporters.to_aoti:AotiExporter",
         "tensorrt": "modelops_exporters.to_tensorrt:TensorRTExporter",
         "vllm": "modelops_exporters.text.to_huggingface:HuggingFaceExporter",
         # By the name of its format too: what is exported for vLLM is what other engines take.
@@ -26,6 +27,7 @@ _BUILT_IN: dict[Kind, dict[str, str]] = {
     "engines": {
         "onnxruntime": "modelops_servers.engines.onnxruntime_engine:OnnxRuntimeEngine",
         "openai": "modelops_servers.keeper.seat:OpenAIServer",
+        "torch": "modelops_servers.engines.torch_engine:TorchEngine",
         "tensorrt": "modelops_servers.engines.tensorrt_engine:TensorRTEngine",
         "vllm": "modelops_servers.keeper.seat:Vllm",
     },

@@ -25,6 +25,7 @@ from modelops.errors import InputError
 FORMATS: dict[str, tuple[str, ...]] = {
     "onnxruntime": ("onnx",),
     "tensorrt": ("tensorrt",),
+    "torch": ("torch-export", "aoti"),
     "vllm": (TEXT_FORMAT,),
     ELSEWHERE: (),
 }

@@ -27,6 +27,7 @@ _PLACE: dict[str, tuple[str, ...]] = {
     "speculative": ("options", "speculative"),
     "enforce_eager": ("options", "enforce_eager"),
     "engine_arg": ("options", "engine_args"),
+    "compile": ("options", "compile"),
 }
 # What vLLM's own --speculative-config calls them.
 _SPECULATIVE = {

@@ -13,6 +13,7 @@ from modelops import registry
 from modelops.api.flags import flag, place, validated
 from modelops.api.server_settings import limit_settings, server_settings
 from modelops.api.sources import local_source
+from modelops.api.traced_sources import traced_sources
 from modelops.artifact import TEXT_FORMAT, find_newest
 from modelops.config import (
     ELSEWHERE,
@@ -48,6 +49,7 @@ class ServeRequest(Frozen):
         config: a ``modelops.yaml``.
         sources: artifacts, versions of them, Hugging Face folders or hub ids; with none, the
             newest in ``./artifacts``.
+        recipe: of sources that are only weights, for the engine ``torch``.
         names: one for each source, in order; empty: the artifacts' own names.
         options: of every source, by the flag's name, such as ``{"max_batch": 8}``.
         server: fields of ``ServerConfig``; they override the environment and the file.
@@ -59,6 +61,7 @@ class ServeRequest(Frozen):
 
     config: Path | None = None
     sources: tuple[Path, ...] = ()
+    recipe: Path | None = None
     names: tuple[str, ...] = ()
     options: dict[str, Any] = Field(default_factory=dict)
     server: dict[str, Any] = Field(default_factory=dict)
@@ -109,10 +112,11 @@ def serve(
         InputError, VerificationError: the config is off, an artifact is not there or not whole.
         MissingEnvironmentError: the port, the engine or its provider is not to be had.
     """
-    config = resolve(request, progress)
-    if not request.dry_run:
-        registry.load(_GATEWAY, extra="serve")(config, progress, on_ready)
-    return plan(config, _launches(config) if request.dry_run else {})
+    with traced_sources(request.sources, request.recipe, request.options, progress) as sources:
+        config = resolve(request.model_copy(update={"sources": sources}), progress)
+        if not request.dry_run:
+            registry.load(_GATEWAY, extra="serve")(config, progress, on_ready)
+        return plan(config, _launches(config) if request.dry_run else {})
 
 
 def plan(

@@ -153,7 +153,13 @@ def bench(
     from modelops.api.text_bench import is_language_model
 
     given = typed(context)
-    if "engine" in given or is_language_model(artifacts[0]):
+    texts = [path for path in artifacts if is_language_model(path)]
+    if texts and len(texts) < len(artifacts):
+        raise UsageError(
+            f"{texts[0]} is a language model, which is measured alone and behind its engine",
+            hint="name it in a command of its own, and the others in another",
+        )
+    if "engine" in given or texts:
         _refuse(given, _OF_TENSORS, f"{artifacts[0]} is measured behind an engine")
         if len(artifacts) > 1:
             raise UsageError("one language model is measured at a time")

@@ -20,7 +20,7 @@ def export(
         str, typer.Argument(metavar="SOURCE", help="A folder, org/name, hf://org/name@rev or file.")
     ],
     target: Annotated[
-        str, typer.Option("--to", metavar="TARGET", help="onnx, torch-export or vllm.")
+        str, typer.Option("--to", metavar="TARGET", help="onnx, torch-export, aoti or vllm.")
     ] = "onnx",
     destination: Annotated[
         Path | None,
@@ -85,6 +85,9 @@ def export(
         Path | None,
         typer.Option(metavar="DIR", help="Keep what did not pass here, marked unusable."),
     ] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Say what would be done; write nothing.")
+    ] = False,
     as_json: output.JsonFlag = False,
 ) -> None:
     """Export a checkpoint, prove that it computes what PyTorch computes, and publish it.
@@ -129,6 +132,11 @@ def export(
         keep_failed=keep_failed,
         command=_command(sys.argv[1:]),
     )
+    if plan:
+        with output.progress() as progress:
+            planned = api.plan(request, progress)
+        output.emit(planned, as_json=as_json, show=None if as_json else api.plan_lines(planned))
+        return
     with output.progress() as progress:
         result = api.export(request, progress)
     output.emit(result, as_json=as_json, show=None if as_json else api.table(result))

@@ -11,6 +11,7 @@ from modelops.cli import output
 from modelops.cli.typed import typed
 
 _MODELS = "Models (or --config)"
+_TORCH = "PyTorch (or options, in --config)"
 _VLLM = "vLLM (or options, in --config)"
 _GATEWAY = "Gateway (each overrides the configuration)"
 
@@ -104,6 +105,23 @@ def serve(
             help="Requests that may wait for a model; more get 503.", rich_help_panel=_MODELS
         ),
     ] = 256,
+    compile: Annotated[
+        bool,
+        typer.Option(
+            "--compile",
+            help="Compile the program when it is loaded; for --engine torch.",
+            rich_help_panel=_TORCH,
+        ),
+    ] = False,
+    recipe: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The recipe of a SOURCE that is only weights; for --engine torch.",
+            show_default=False,
+            rich_help_panel=_TORCH,
+        ),
+    ] = None,
     kv_cache_dtype: Annotated[
         str,
         typer.Option(
@@ -240,6 +258,8 @@ def serve(
 
         modelops serve hf://HuggingFaceTB/SmolLM2-135M-Instruct@main --engine vllm
 
+        modelops serve ./all-MiniLM-L6-v2 --engine torch --compile
+
         modelops serve --config modelops.yaml --fronts 4
 
         MODELOPS_API_KEYS=$(openssl rand -hex 24) modelops serve --host 0.0.0.0
@@ -269,6 +289,7 @@ def serve(
         "speculative": speculative,
         "enforce_eager": enforce_eager,
         "engine_arg": engine_arg,
+        "compile": compile,
     }
     server = {
         "host": host,
@@ -287,6 +308,7 @@ def serve(
         config=config,
         sources=tuple(sources or ()),
         names=tuple(name or ()),
+        recipe=recipe,
         options=_typed(ctx, options),
         server=_typed(ctx, server) | keys,
         limits=_typed(ctx, limits),

@@ -1,4 +1,4 @@
-"""The options of engines that are servers of their own, by the engine's name."""
+"""The options of engines that have some of their own, by the engine's name."""
 
 from __future__ import annotations
 
@@ -179,10 +179,21 @@ class OpenAIOptions(_Options):
     ``Authorization: Bearer``; null: it asks for none."""
 
 
-EngineOptions = VllmOptions | OpenAIOptions
+class TorchOptions(_Options):
+    """How PyTorch runs a program."""
 
-OPTIONS: dict[str, type[VllmOptions | OpenAIOptions]] = {
+    compile: bool = False
+    """Compile it with ``torch.compile`` when it is loaded, which needs a C++ compiler."""
+
+
+EngineOptions = VllmOptions | OpenAIOptions | TorchOptions
+
+OPTIONS: dict[str, type[VllmOptions | OpenAIOptions | TorchOptions]] = {
     "vllm": VllmOptions,
     "openai": OpenAIOptions,
+    "torch": TorchOptions,
 }
 """The engines that have options, and of which kind."""
+
+SERVERS = frozenset({"vllm", "openai"})
+"""The engines that are HTTP servers of their own, not a library in one of our processes."""

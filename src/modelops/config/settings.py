@@ -24,7 +24,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticKnownError, to_json
 
-from modelops.config.engine_options import OPTIONS, EngineOptions, Url
+from modelops.config.engine_options import OPTIONS, SERVERS, EngineOptions, Url
 from modelops.signature import Frozen
 
 Provider = Literal["auto", "cpu", "cuda", "tensorrt"]
@@ -217,7 +217,7 @@ class ModelEntry(_Settings):
     url: Url | None = Field(default=None, validate_default=True)
     """For ``openai``: the server's address, such as http://llm.internal:8000/v1."""
     options: EngineOptions | None = Field(default=None, validate_default=True)
-    """How the engine is started, where it is a server of its own."""
+    """How the engine is started, where it has options: ``vllm``, ``openai``, ``torch``."""
     provider: Provider = "auto"
     """The execution provider; ``auto`` takes CUDA where it works and the CPU elsewhere."""
     threads: int | None = Field(default=None, ge=1, le=4096)
@@ -300,7 +300,7 @@ class ModelEntry(_Settings):
     @property
     def is_server(self) -> bool:
         """Whether its engine is an HTTP server of its own, not a library in one of ours."""
-        return self.engine in OPTIONS
+        return self.engine in SERVERS
 
 
 class ModelConfig(ModelEntry):

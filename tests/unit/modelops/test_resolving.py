@@ -91,8 +91,8 @@ def test_what_cannot_be_served_is_told(mlp: Path, tmp_path: Path) -> None:
         resolve_model(entry(mlp, engine="vllm"))
     with pytest.raises(InputError, match=r"has version 1, 2|nothing at"):
         resolve_model(entry(mlp / "7"))
-    made = make_artifact(tmp_path / "p", format="aoti", entry="m.so", files={"m.so": b"code"})
-    with pytest.raises(InputError, match="no engine here serves aoti"):
+    made = make_artifact(tmp_path / "p", format="theirs", entry="m.so", files={"m.so": b"code"})
+    with pytest.raises(InputError, match="no engine here serves theirs"):
         resolve_model(entry(made.path))
     with pytest.raises(InputError, match="'onnxruntime' serves onnx"):
         resolve_model(entry(made.path, engine="onnxruntime"))
@@ -107,8 +107,8 @@ def test_planning_imports_an_engine_only_where_it_must(
     assert resolve_model(entry(mlp, engine=plugin)).engine == plugin
     assert "slow_engine" not in sys.modules
     assert resolve_model(entry(mlp, engine=plugin), import_engine=True).engine == plugin
-    made = make_artifact(tmp_path / "p", format="aoti", entry="m.so", files={"m.so": b"code"})
-    with pytest.raises(InputError, match=r"'slow' serves slow, onnx, and .* is aoti"):
+    made = make_artifact(tmp_path / "p", format="theirs", entry="m.so", files={"m.so": b"code"})
+    with pytest.raises(InputError, match=r"'slow' serves slow, onnx, and .* is theirs"):
         resolve_model(entry(made.path, engine=plugin), import_engine=True)
 
 
