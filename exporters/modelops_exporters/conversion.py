@@ -28,8 +28,8 @@ from modelops_exporters.quantize import Aim, Converted, convert_precision
 
 _FORMATS = {"onnx"}
 _NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
-_TURNS = 5
-_TURN_SECONDS = 0.05
+_TURNS = 3
+_TURN_SECONDS = 0.03
 
 
 @dataclass(frozen=True)

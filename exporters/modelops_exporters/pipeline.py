@@ -57,7 +57,7 @@ from modelops_exporters.user_space import code_folders, user_space
 # Which targets convert, and take what only they know; what is not named here means nothing there.
 _TAKES = {"onnx": {"precision", "calibration", "options"}, "tensorrt": {"options"}}
 # Bytes that a timed call may need: a short look, not a benchmark.
-_TIMED_BUDGET = 64 * 2**20
+_TIMED_BUDGET = 16 * 2**20
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def _run(request: ExportRequest, progress: Progress) -> ExportResult:
     if isinstance(target, TextExporter):
         return target.export(request, progress)
     exporter: Exporter = target
-    _refuse_what_the_target_has_not(request)
+    refuse_what_the_target_has_not(request)
     if isinstance(exporter, Demanding):
         exporter.require(request.options)
     refuse_what_cannot_be(request)
@@ -185,7 +185,8 @@ def _gains(
     )
 
 
-def _refuse_what_the_target_has_not(request: ExportRequest) -> None:
+def refuse_what_the_target_has_not(request: ExportRequest) -> None:
+    """Raise UsageError where something was asked that means nothing to the target."""
     for asked in sorted(
         {"precision", "calibration", "options"} - _TAKES.get(request.target, set())
     ):

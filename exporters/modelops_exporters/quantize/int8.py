@@ -24,6 +24,7 @@ _WITH_WEIGHTS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 # In a convolutional net these pass int8 on, which saves going to float and back between layers.
 _BETWEEN_CONVS = {"Add", "AveragePool", "Concat", "GlobalAveragePool", "MaxPool"}
 _INLINE_BYTES = 1024
+_BLOCK = 128
 
 
 def static(
@@ -74,14 +75,14 @@ def static(
                 )
                 quantiser.quantize_model()
             proto = quantiser.model.model
-        model = ir.from_proto(proto)
+        model = ir.from_proto(_by_blocks(proto, 8, _BLOCK))
         narrow_weights(model)
         return _save(model, target)
 
     left, attempts, effects = leave_out(nodes, build, Judge(source, aim), progress)
     return {
         "method": f"static QDQ, {method}, {'uint8' if unsigned else 'int8'} activations, int8 "
-        "weights per channel",
+        "weights per channel; in blocks of 128 where activations stay float",
         "nodes": len(nodes),
         "left_in_float": {n: round(effects[n], 6) for n in left},
         "search": [asdict(a) for a in attempts],
@@ -118,25 +119,33 @@ def int4(
 
     Tables are int8 by row: four bits there cost more accuracy than they save.
     """
-    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
-
     text = options.get("block_size", "32")
     if text not in ("16", "32", "64", "128", "256"):
         raise UsageError(f"--option block_size={text}: 16, 32, 64, 128 or 256")
     prepared = _preprocess(source, target.parent)
     progress(f"quantising weights to four bits, blocks of {text}")
-    with _quiet():
-        quantiser = MatMulNBitsQuantizer(
-            onnx.load(prepared), bits=4, block_size=int(text), is_symmetric=True
-        )
-        quantiser.process()
-    model = ir.from_proto(quantiser.model.model)
+    model = ir.from_proto(_by_blocks(onnx.load(prepared), 4, int(text)))
     count = sum(node.op_type == "MatMulNBits" for node in model.graph)
     if not count:
         raise ExportError("the model has no MatMul with weights that four bits could hold")
     narrow_weights(model)
     _save(model, target)
     return {"method": f"MatMulNBits, 4 bits, blocks of {text}", "nodes": count}
+
+
+def _by_blocks(proto: onnx.ModelProto, bits: int, block: int) -> onnx.ModelProto:
+    """Return ``proto`` with the float weights of each MatMul in blocks along its input.
+
+    A weight far from all others then costs accuracy in its own block alone, where a scale for
+    each output would cost it the whole output.
+    """
+    with _quiet():
+        from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+        quantiser = MatMulNBitsQuantizer(proto, bits=bits, block_size=block, is_symmetric=True)
+        quantiser.process()
+    found: onnx.ModelProto = quantiser.model.model
+    return found
 
 
 def _choice(options: Mapping[str, str], name: str, known: Mapping[str, str]) -> str:
@@ -219,13 +228,15 @@ def _scales(model: Path) -> int:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    # The quantiser advises pre-processing even where it was done, and logs at the root.
+    # The quantisers advise pre-processing even where it was done, tell of each node, and set up
+    # logging for the whole process.
     root = logging.getLogger()
-    level = root.level
-    root.setLevel(logging.ERROR)
+    handlers, disabled = list(root.handlers), root.manager.disable
+    logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        root.setLevel(level)
+        logging.disable(disabled)
+        root.handlers[:] = handlers

@@ -102,7 +102,7 @@ def _store(
             _gather(graph, node, weight, scale, array.ndim)
             continue
         if wide is None:
-            wide = _insert(graph, uses[0][0], "DequantizeLinear", [weight, scale], f"{name}.wide",
+            wide = _insert(graph, graph[0], "DequantizeLinear", [weight, scale], f"{name}.wide",
                            {"axis": axis})  # fmt: skip
             wide.dtype, wide.shape = ir.DataType.FLOAT, value.shape
         node.replace_input_with(index, wide)
