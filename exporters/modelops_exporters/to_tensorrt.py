@@ -115,6 +115,10 @@ class TensorRTExporter:
         """Load it into TensorRT on this machine's GPU."""
         return PlanRuntime(folder / manifest.entry, manifest)
 
+    def missing(self) -> list[str]:
+        """Say what this machine lacks to build a plan."""
+        return what_is_missing()
+
     def plan(
         self, exported: ExportedProgram, options: Mapping[str, Any], progress: Progress
     ) -> dict[str, Any]:

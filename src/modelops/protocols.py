@@ -81,6 +81,19 @@ class Demanding(Protocol):
 
 
 @runtime_checkable
+class Planning(Protocol):
+    """What an exporter also is that can say what it would write, on any machine."""
+
+    def plan(
+        self, exported: ExportedProgram, options: Mapping[str, Any], progress: Progress
+    ) -> dict[str, Any]:
+        """Say what would be written, in the target's own terms."""
+
+    def missing(self) -> list[str]:
+        """Say what this machine lacks to write it."""
+
+
+@runtime_checkable
 class TextExporter(Protocol):
     """A target whose artifact is a whole language model and its tokenizer, not one program."""
 

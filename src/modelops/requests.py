@@ -71,6 +71,25 @@ class ExportRequest(Frozen):
     command: str = "modelops export"
 
 
+class ExportPlan(Frozen):
+    """What an export would do: ``chain`` in order, ``details`` in the target's own terms.
+
+    ``missing`` is what this machine lacks to do it.
+    """
+
+    source: str
+    source_format: str
+    target: str
+    format: str
+    output: str
+    precision: str | None = None
+    inputs: tuple[TensorSpec, ...] = ()
+    dims: dict[str, DimRange] = Field(default_factory=dict)
+    chain: tuple[str, ...]
+    details: dict[str, Any] = Field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+
+
 class ExportResult(Frozen):
     """A published artifact: where it is, what it is, and how it was proven."""
 

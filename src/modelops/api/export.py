@@ -7,9 +7,18 @@ from typing import Any
 
 from modelops import registry
 from modelops.progress import Progress, silent
-from modelops.requests import ExportRequest, ExportResult
+from modelops.requests import ExportPlan, ExportRequest, ExportResult
 
-__all__ = ["ExportRequest", "ExportResult", "export", "table", "write_recipe"]
+__all__ = [
+    "ExportPlan",
+    "ExportRequest",
+    "ExportResult",
+    "export",
+    "plan",
+    "plan_lines",
+    "table",
+    "write_recipe",
+]
 
 
 def export(request: ExportRequest, progress: Progress = silent) -> ExportResult:
@@ -24,6 +33,37 @@ def export(request: ExportRequest, progress: Progress = silent) -> ExportResult:
     run = registry.load("modelops_exporters.pipeline:run", extra="export")
     result: ExportResult = run(request, progress)
     return result
+
+
+def plan(request: ExportRequest, progress: Progress = silent) -> ExportPlan:
+    """Say what ``export`` would do with ``request``; nothing is written.
+
+    Raises:
+        UsageError: what was asked cannot be meant.
+        InputError: the source is bad, unsafe, or does not fit the model.
+        MissingEnvironmentError: the extra ``export`` is not installed.
+    """
+    run = registry.load("modelops_exporters.planning:plan", extra="export")
+    result: ExportPlan = run(request, progress)
+    return result
+
+
+def plan_lines(found: ExportPlan) -> Any:
+    """Return the plan as a rich renderable for a terminal."""
+    from modelops.report.terminal import plain
+
+    rows = [
+        ("would export", f"{found.source} ({found.source_format}) to {found.target}"),
+        ("into", found.output),
+        ("precision", found.precision or "the source's"),
+        *(("input", str(spec)) for spec in found.inputs),
+        *(("dim", f"{name}={d.min}..{d.max}") for name, d in found.dims.items()),
+        ("chain", " → ".join(found.chain)),
+        *((name, str(value)) for name, value in found.details.items()),
+        *(("missing here", what) for what in found.missing),
+    ]
+    width = max(len(name) for name, _ in rows)
+    return plain("\n".join(f"{name:<{width}}  {value}" for name, value in rows))
 
 
 def write_recipe(source: str, path: Path, progress: Progress = silent) -> str:
