@@ -22,6 +22,7 @@ case "$*" in
   *"-m pytest"*) for a in "$@"; do case "$a" in --junitxml=*) echo '<testsuites><testsuite>
     <testcase classname="gpu" name="a"/><testcase classname="gpu" name="b"><failure/></testcase>
     </testsuite></testsuites>' > "${a#--junitxml=}" ;; esac; done; exit 1 ;;
+  *"get_model_path"*) echo /minilm ;;
   *--json*) echo '{"kind": "told"}' ;;
 esac
 """
@@ -82,7 +83,9 @@ def test_with_one_every_step_is_taken_and_kept_though_one_fails(repository: Path
     assert found["gpus"] == ["NVIDIA H100, 81559 MiB, 9.0, 570.1"]
     assert found["packages"] == ["torch==2.0"]
     assert [s["name"] for s in found["steps"]] == [
-        "doctor", "engine", "export", "bench", "bench-same-attention", "tests",
+        "doctor", "engine", "export", "bench", "bench-same-attention", "tensorrt-install",
+        "tensorrt-onnx-export", "tensorrt-onnx-verify", "tensorrt-onnx-bench",
+        "tensorrt-torch-export", "tensorrt-torch-verify", "tensorrt-torch-bench", "tests",
     ]  # fmt: skip
     assert found["doctor"] == found["engine"] == found["bench"] == {"kind": "told"}
     assert found["tests"] == {"gpu.a": "passed", "gpu.b": "failure"}
@@ -91,6 +94,7 @@ def test_with_one_every_step_is_taken_and_kept_though_one_fails(repository: Path
     assert (
         "bench artifacts/gpu-evidence --engine vllm --json --kv-cache-dtype auto,fp8,int8" in asked
     )
+    assert "export /minilm --to tensorrt --option via=torch" in asked
     assert "-m gpu tests/gpu" in asked
 
 
@@ -104,5 +108,5 @@ def test_another_model_is_exported_and_an_artifact_is_taken_as_it_is(repository:
     (repository / "asked").unlink()
     _run(repository, MODEL="mine")
     asked = (repository / "asked").read_text()
-    assert "export" not in asked
+    assert "--to vllm" not in asked
     assert "bench mine --engine vllm" in asked
