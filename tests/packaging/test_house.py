@@ -75,20 +75,25 @@ def test_the_command_line_imports_nothing_heavy() -> None:
 
 
 def test_help_answers_at_once() -> None:
-    """In processor time, the best of some runs: others may be using the machine."""
-    command = [str(Path(sys.executable).with_name("modelops")), "--help"]
-    best = float("inf")
-    for _ in range(15):
+    """In processor time, the best of some runs: others may be using the machine.
+
+    Where that makes a second of it longer, it is held against what importing typer alone takes.
+    """
+
+    def used(command: list[str]) -> float:
         before = os.times()
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        subprocess.run(command, capture_output=True, text=True, check=True)
         after = os.times()
-        used = after.children_user - before.children_user
-        used += after.children_system - before.children_system
-        best = min(best, used)
-        assert "Usage" in done.stdout
-        if best < 0.3:
-            break
-    assert best < 0.3
+        spent = after.children_user - before.children_user
+        return spent + after.children_system - before.children_system
+
+    best = bare = float("inf")
+    for _ in range(15):
+        best = min(best, used([str(Path(sys.executable).with_name("modelops")), "--help"]))
+        bare = min(bare, used([sys.executable, "-c", "import typer, rich.console"]))
+        if best < max(0.3, 3 * bare):
+            return
+    raise AssertionError(f"{best:.2f} s, where importing typer takes {bare:.2f} s")
 
 
 @pytest.mark.parametrize(
