@@ -86,10 +86,10 @@ def run(request: ExportRequest, progress: Progress) -> ExportResult:
 
 def _run(request: ExportRequest, progress: Progress) -> ExportResult:
     target = resolve("exporters", request.target)()
+    refuse_what_the_target_has_not(request, text=isinstance(target, TextExporter))
     if isinstance(target, TextExporter):
         return target.export(request, progress)
     exporter: Exporter = target
-    refuse_what_the_target_has_not(request)
     if isinstance(exporter, Demanding):
         exporter.require(request.options)
     refuse_what_cannot_be(request)
@@ -185,11 +185,14 @@ def _gains(
     )
 
 
-def refuse_what_the_target_has_not(request: ExportRequest) -> None:
+def refuse_what_the_target_has_not(request: ExportRequest, *, text: bool) -> None:
     """Raise UsageError where something was asked that means nothing to the target."""
-    for asked in sorted(
-        {"precision", "calibration", "options"} - _TAKES.get(request.target, set())
-    ):
+    takes = _TAKES.get(request.target, set())
+    if not text:
+        takes = {*takes, "data", "metric", "max_drop"}
+    for asked in ("calibration", "data", "max_drop", "metric", "options", "precision"):
+        if asked in takes:
+            continue
         if getattr(request, asked) not in (None, {}):
             flag = "--option" if asked == "options" else "--" + asked.replace("_", "-")
             raise UsageError(f"{flag} means nothing for --to {request.target}")

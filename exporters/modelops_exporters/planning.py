@@ -30,6 +30,7 @@ def plan(request: ExportRequest, progress: Progress) -> ExportPlan:
 
 def _plan(request: ExportRequest, progress: Progress) -> ExportPlan:
     target = resolve("exporters", request.target)()
+    refuse_what_the_target_has_not(request, text=isinstance(target, TextExporter))
     checkpoint = open_checkpoint(request.source, weights_key=request.weights_key, progress=progress)
     chain = [f"load {checkpoint.format}"]
     if isinstance(target, TextExporter):
@@ -42,7 +43,6 @@ def _plan(request: ExportRequest, progress: Progress) -> ExportPlan:
             chain=(*chain, f"write {target.format}", "prove parity", "publish"),
         )
     exporter: Exporter = target
-    refuse_what_the_target_has_not(request)
     prepared = prepare_source(checkpoint, request, progress)
     root = request.output or Path("artifacts") / prepared.default_name
     artifact_name(request, prepared.default_name, root)

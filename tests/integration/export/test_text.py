@@ -304,6 +304,9 @@ def test_folders_that_are_no_whole_language_model_are_refused(run: Run, tmp_path
     (folder / "elsewhere").rename(folder / "tokenizer.json")
     with pytest.raises(UsageError, match="--opset"):
         run(folder, opset=20)
+    for asked in ({"data": Path("own.npz")}, {"precision": "int8"}, {"max_drop": 0.1}):
+        with pytest.raises(UsageError, match="means nothing for --to"):
+            run(folder, **asked)
     (folder / "config.json").unlink()
     with pytest.raises(CheckpointError, match=r"no config\.json"):
         run(folder / "model.safetensors")
