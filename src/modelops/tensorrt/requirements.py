@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from modelops.errors import EngineError
+from modelops.errors import VerificationError
 from modelops.tensorrt.machine import Gpu
 
 VERSION, CAPABILITY, GPU = "tensorrt", "compute_capability", "gpu"
@@ -31,7 +31,7 @@ def check_machine(requires: Mapping[str, str], version: str, gpu: Gpu) -> None:
     """Refuse a plan that was built for another TensorRT or GPU than this machine's.
 
     Raises:
-        EngineError: it was; both are named, and how to build it anew.
+        VerificationError: it was; both are named, and how to build it anew.
     """
     for key, here, what in (
         (VERSION, version, "TensorRT"),
@@ -39,7 +39,7 @@ def check_machine(requires: Mapping[str, str], version: str, gpu: Gpu) -> None:
         (GPU, gpu.name, "GPU"),
     ):
         if key in requires and not _fits(key, requires[key], here):
-            raise EngineError(
+            raise VerificationError(
                 f"the plan was built for {what} {_spelled(requires[key])}; this machine has "
                 f"{what} {here}",
                 hint=REBUILD,

@@ -30,7 +30,8 @@ class PlanRuntime:
 
         Raises:
             MissingEnvironmentError: TensorRT or a GPU is missing.
-            EngineError: the plan is for another machine, or does not load.
+            VerificationError: the plan is for another machine.
+            EngineError: it does not load.
             IntegrityError: the file is no whole plan.
         """
         trt = require_bindings()

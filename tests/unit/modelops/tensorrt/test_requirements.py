@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from modelops.errors import EngineError
+from modelops.errors import VerificationError
 from modelops.tensorrt import Gpu, check_machine, requirements
 
 L4 = Gpu("NVIDIA L4", "8.9", 2**34)
@@ -28,7 +28,7 @@ def test_the_machine_that_built_it_takes_it() -> None:
     ],
 )
 def test_another_machine_does_not(version: str, gpu: Gpu, why: str) -> None:
-    with pytest.raises(EngineError, match=why) as caught:
+    with pytest.raises(VerificationError, match=why) as caught:
         check_machine(needs(), version, gpu)
     assert "modelops export SOURCE --to tensorrt" in (caught.value.hint or "")
 
@@ -36,9 +36,9 @@ def test_another_machine_does_not(version: str, gpu: Gpu, why: str) -> None:
 def test_what_was_built_to_be_compatible_is() -> None:
     check_machine(needs(version=True), "10.99.0", L4)
     check_machine(needs(hardware=True), "10.16.1.11", H100)
-    with pytest.raises(EngineError, match=r"or newer; this machine has TensorRT 10\.3\.0"):
+    with pytest.raises(VerificationError, match=r"or newer; this machine has TensorRT 10\.3\.0"):
         check_machine(needs(version=True), "10.3.0", L4)
-    with pytest.raises(EngineError, match="or newer"):
+    with pytest.raises(VerificationError, match="or newer"):
         check_machine(needs(version=True), "11.0.0", L4)
-    with pytest.raises(EngineError, match="or newer"):
+    with pytest.raises(VerificationError, match="or newer"):
         check_machine(needs(hardware=True), "10.16.1.11", Gpu("NVIDIA T4", "7.5", 1))
