@@ -20,7 +20,8 @@ def export(
         str, typer.Argument(metavar="SOURCE", help="A folder, org/name, hf://org/name@rev or file.")
     ],
     target: Annotated[
-        str, typer.Option("--to", metavar="TARGET", help="onnx, torch-export, aoti, tensorrt, vllm.")
+        str,
+        typer.Option("--to", metavar="TARGET", help="onnx, torch-export, aoti, tensorrt, vllm."),
     ] = "onnx",
     destination: Annotated[
         Path | None,
