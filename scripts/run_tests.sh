@@ -15,10 +15,10 @@ beside=(tests/integration/export tests/integration/servers/test_gateway_faults.p
 engine=(tests/integration/environments tests/integration/servers/test_vllm*.py
     tests/integration/servers/test_text_bench.py)
 computing=(tests/unit tests/integration/checkpoint tests/e2e/test_command_line.py
-    tests/e2e/test_contributing.py --ignore-glob "*_stalls.py")
+    --ignore-glob "*_stalls.py")
 alone=(tests/unit/servers/test_*_stalls.py tests/integration/servers/test_processes*.py
     tests/integration/servers/test_what_a_front_holds.py tests/integration/loadtests
-    tests/e2e/test_readme.py)
+    tests/e2e/test_contributing.py tests/e2e/test_readme.py)
 nothing=5 # pytest's exit code where it found no test, which -k in one of the goes may mean
 status=$nothing
 work=$(mktemp -d)
