@@ -9,12 +9,12 @@ cd "$(dirname "$0")/.."
 beside=(tests/integration/export tests/integration/servers/test_gateway_faults.py
     tests/integration/servers/test_repository.py tests/integration/servers/test_versions.py
     tests/packaging tests/integration/servers/test_minilm.py
-    tests/integration/servers/test_raw_socket.py tests/integration/servers/test_tritonclient.py
-    tests/integration/servers/test_oip_http.py
+    tests/integration/servers/test_raw_socket.py
     tests/integration/servers/test_openai_embeddings.py)
 engine=(tests/integration/environments tests/integration/servers/test_vllm*.py
     tests/integration/servers/test_text_bench.py)
-computing=(tests/unit tests/integration/checkpoint tests/e2e/test_command_line.py
+computing=(tests/unit tests/integration/checkpoint tests/integration/servers/test_tritonclient.py
+    tests/integration/servers/test_oip_http.py tests/e2e/test_command_line.py
     --ignore-glob "*_stalls.py")
 alone=(tests/unit/servers/test_*_stalls.py tests/integration/servers/test_processes*.py
     tests/integration/servers/test_what_a_front_holds.py tests/integration/loadtests
