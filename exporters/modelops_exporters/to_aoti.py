@@ -16,8 +16,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy.typing as npt
-
 from modelops.artifact.aoti_package import (
     AOTI_FORMAT,
     LIBRARY,
@@ -29,8 +27,9 @@ from modelops.artifact.aoti_package import (
 from modelops.artifact.manifest import Manifest
 from modelops.errors import ExportError, MissingEnvironmentError, UsageError, VerificationError
 from modelops.progress import Progress
-from modelops.protocols import ExportedProgram, Tensors, Written
+from modelops.protocols import ExportedProgram, Written
 from modelops.signature import Signature
+from modelops_exporters.program_runtime import ProgramRuntime
 
 ENTRY = "model.pt2"
 
@@ -125,7 +124,7 @@ class AotiExporter:
         return AotiRuntime(folder / manifest.entry, manifest.signature, threads)
 
 
-class AotiRuntime:
+class AotiRuntime(ProgramRuntime):
     """One loaded package, on the device that it was compiled for."""
 
     def __init__(self, path: Path, signature: Signature, threads: int | None = None) -> None:
@@ -135,30 +134,10 @@ class AotiRuntime:
         if threads:
             torch.set_num_threads(threads)
         try:
-            self._model = torch._inductor.aoti_load_package(str(path))
+            model = torch._inductor.aoti_load_package(str(path))
         except RuntimeError as error:
             raise VerificationError(f"the package cannot be loaded: {error}") from error
-        self._inputs = tuple(t.name for t in signature.inputs)
-        self._outputs = tuple(t.name for t in signature.outputs)
-
-    def run(self, inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
-        """Compute every output.
-
-        Raises:
-            VerificationError: the package refuses these inputs.
-        """
-        import torch
-
-        from modelops_exporters.tensors import to_numpy, to_torch
-
-        with torch.inference_mode():
-            try:
-                results = self._model(*(to_torch(inputs[name]) for name in self._inputs))
-            except RuntimeError as error:
-                shapes = ", ".join(f"{n}{list(a.shape)}" for n, a in inputs.items())
-                raise VerificationError(f"the package fails on {shapes}: {error}") from error
-        results = [results] if isinstance(results, torch.Tensor) else results
-        return dict(zip(self._outputs, map(to_numpy, results), strict=True))
+        super().__init__(model, signature, "the package")
 
 
 @contextmanager

@@ -10,13 +10,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy.typing as npt
-
 from modelops.artifact.manifest import Manifest
-from modelops.errors import UsageError, VerificationError
+from modelops.errors import UsageError
 from modelops.progress import Progress
-from modelops.protocols import ExportedProgram, Tensors, Written
+from modelops.protocols import ExportedProgram, Written
 from modelops.signature import Signature
+from modelops_exporters.program_runtime import ProgramRuntime
 
 ENTRY = "model.pt2"
 
@@ -87,7 +86,7 @@ class TorchExportExporter:
         return TorchExportRuntime(folder / manifest.entry, manifest.signature, threads)
 
 
-class TorchExportRuntime:
+class TorchExportRuntime(ProgramRuntime):
     """One loaded torch.export program on the CPU."""
 
     def __init__(self, path: Path, signature: Signature, threads: int | None = None) -> None:
@@ -96,27 +95,8 @@ class TorchExportRuntime:
         if threads:
             torch.set_num_threads(threads)
         with _quiet():
-            self._module = torch.export.load(path).module()
-        self._inputs = tuple(t.name for t in signature.inputs)
-        self._outputs = tuple(t.name for t in signature.outputs)
-
-    def run(self, inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
-        """Compute every output.
-
-        Raises:
-            VerificationError: the program refuses these inputs.
-        """
-        import torch
-
-        from modelops_exporters.tensors import to_numpy, to_torch
-
-        with torch.inference_mode():
-            try:
-                results = self._module(*(to_torch(inputs[name]) for name in self._inputs))
-            except (RuntimeError, AssertionError, IndexError) as error:
-                shapes = ", ".join(f"{n}{list(a.shape)}" for n, a in inputs.items())
-                raise VerificationError(f"the program fails on {shapes}: {error}") from error
-        return dict(zip(self._outputs, map(to_numpy, results), strict=True))
+            module = torch.export.load(path).module()
+        super().__init__(module, signature, "the program")
 
 
 @contextlib.contextmanager
